@@ -50,10 +50,11 @@ def store(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[
     app = Headrace(url)
     with Kit(app, url=url) as kit:
         shop = Shop(app)
-        if getattr(request, "param", "full") == "full":
-            # Playwright keeps an event loop in this thread, and a drain may not hold one up.
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(shop.fill, kit).result()
+        # Playwright keeps an event loop in this thread, and a drain may not hold one up.
+        with ThreadPoolExecutor(1) as pool:
+            kind = getattr(request, "param", "full")
+            for fill in {"full": [shop.fill], "hostile": [shop.fill, shop.harm], "empty": []}[kind]:
+                pool.submit(fill, kit).result()
         with chromium.served(url, tmp_path, "--namespace", kit.namespace) as base:
             yield Store(shop, base)
 

@@ -30,7 +30,7 @@ AXE = """(options) => axe.run({ resultTypes: ["violations"], rules: { "target-si
   .then((found) => found.violations.map((one) => [one.id, one.nodes.slice(0, 3).map((node) => node.html.slice(0, 160))]))"""
 
 
-@pytest.mark.parametrize("store", ["full", "empty"], indirect=True)
+@pytest.mark.parametrize("store", ["full", "empty", "hostile"], indirect=True)
 def test_all_pages_fit_their_screen_and_axe_finds_nothing(store: Store, open_page: OpenPage) -> None:
     """Whoever opens a page looks at all of this: a visit costs more than a look."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup").Axe()
@@ -42,7 +42,7 @@ def test_all_pages_fit_their_screen_and_axe_finds_nothing(store: Store, open_pag
         assert page.locator("h1").count() == 1, path
         page.evaluate(axe.axe_script)
         found.append((f"{path}: light", page.evaluate(AXE, {})))
-        for width in (768, 320, 1280):
+        for width in (768, 320, 1280, 1920):
             page.set_viewport_size({"width": width, "height": 800})
             found.append((f"{path}: wider than {width}", page.evaluate(WIDER) > 0))
             found.append((f"{path}: too small to press at {width}", page.evaluate(SMALL)))
@@ -260,3 +260,35 @@ def test_the_answer_to_a_form_is_not_asked_for_again(store: Store, open_page: Op
     page.get_by_role("link", name="Leave it").click()
     page.locator("#job-now").wait_for()
     assert [url for url in asked if "/act/" in url] == []
+
+
+@pytest.mark.parametrize("store", ["hostile"], indirect=True)
+def test_a_page_opens_at_what_broke_and_no_text_turns_its_neighbour_around(store: Store, open_page: OpenPage) -> None:
+    page = open_page(f"/jobs/{store.shop.deep}", width=320)
+    assert page.locator(".trace pre").last.evaluate("one => one.scrollTop + one.clientHeight >= one.scrollHeight - 1")
+    assert page.locator(".fault .error").first.evaluate("one => getComputedStyle(one).whiteSpace") == "pre-line"
+    # A head of three rows that stays would take half of a phone.
+    assert page.locator(".top").evaluate("one => getComputedStyle(one).position") == "static"
+    page.goto(f"{store.base}/jobs?state=failed")
+    turns = "all => all.map(one => getComputedStyle(one).unicodeBidi)"
+    assert set(page.locator("tbody :is(.error, .arguments, a)").evaluate_all(turns)) == {"isolate"}
+    page.goto(f"{store.base}/workflows/{store.shop.wide}")
+    broken = page.locator(".node.s-failed")
+    broken.wait_for()
+    page.reload()
+    edges = "one => Object.values(one.getBoundingClientRect().toJSON())"
+    x, y, width, height = broken.evaluate(edges)[:4]
+    left, top, wide, high = page.locator(".graph-frame").evaluate(edges)[:4]
+    assert left <= x <= x + width <= left + wide
+    assert top <= y <= y + height <= top + high
+
+
+def test_rows_of_a_list_stand_apart_on_a_phone(store: Store, open_page: OpenPage) -> None:
+    page = open_page("/schedules", width=320)
+    assert page.locator("tbody tr").last.evaluate("one => getComputedStyle(one).paddingTop") != "0px"
+    assert page.locator(".pages").is_visible()
+    page.goto(f"{store.base}/causes?task=nothing")
+    assert page.locator(".empty").is_visible()
+    page.goto(f"{store.base}/workflows?state=cancelled")
+    # "0 of 0" says nothing below a list that says why it is empty.
+    assert not page.locator(".pages").is_visible()

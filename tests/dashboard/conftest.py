@@ -10,11 +10,15 @@ import pytest
 
 from headrace import Concurrency, Cron, Every, Flow, Headrace, Rate, current_job
 from headrace.dashboard import live_frame
+from headrace.protocol.consume import register
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.stats.resolutions import bucket_of
 from headrace.testing import Kit
 
 CANARY = "canary-4f1d"
+# As long as a name may be, with places to break and without.
+LONG, WHOLE = "a_very.long_name." * 7 + "of.a.task", "n" * 128
+TURNED = "\u202egnp.exe \u0645\u0631\u062d\u0628\u0627"
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>" + "\ud800" + "x" * 300
 
 
@@ -24,12 +28,13 @@ class Shop:
     Attributes:
         app: without connections of its own yet.
         failed, done, waiting, hostile: ids of jobs; ``flow``: of a workflow, one of whose jobs failed.
+        deep, wide: a job with a long traceback, and a workflow of many boxes, after ``harm``.
     """
 
     def __init__(self, app: Headrace) -> None:
         self.app = app
         self.tasks(self.app)
-        self.failed = self.done = self.waiting = self.hostile = self.flow = ""
+        self.failed = self.done = self.waiting = self.hostile = self.flow = self.deep = self.wide = ""
 
     def tasks(self, app: Headrace) -> None:
         app.limit("shop.api", Rate(5, per=1), Concurrency(2))
@@ -85,6 +90,53 @@ class Shop:
         self.app.stats.absorb("queues", {"samples": 2}, time.time() - 60)
         self.app.stats.absorb("queues/mail", {"ready": 14}, time.time() - 60)
         self.app.stats.flush()
+
+    def harm(self, kit: Kit) -> None:
+        """Store names that are as long as they may be, texts that turn around, and an error that says much."""
+
+        def down(text: str, depth: int) -> None:
+            if depth % 2:
+                down(text, depth - 1)
+            elif depth:
+                # Python folds lines that repeat: this one differs from the other.
+                down(text, depth - 1)
+            raise RuntimeError(text)
+
+        @self.app.task(name=LONG, retries=0)
+        def deep(text: str, depth: int) -> None:
+            down(text, depth)
+
+        @self.app.workflow(name=WHOLE)
+        def wide(flow: Flow, number: int) -> None:
+            for n in range(number):
+                flow.run(self.add, n)
+            flow.run(self.sign, "x", {"token": "y"})
+
+        self.deep = deep.options(key=TURNED, note=TURNED * 5).enqueue(TURNED * 3 + "\nx" * 20 + WHOLE, 200).id
+        run = wide.create(40)
+        run.start()
+        self.wide = run.id
+        kit.drain(raises=False)
+        for name in (LONG, WHOLE):
+            self.app.by_name("lost.task", queue=name).enqueue(TURNED)
+            self.app.queues[name].pause(note=TURNED + WHOLE)
+            self.app.schedules.put(name, Every(300), self.add, 1, 2)
+            self.app.cache.set(name, 1, ttl=600, tags=[name])
+            self.app.stats.absorb(f"jobs/{name}", {"started": 3, "failed": 3}, time.time() - 60)
+        self.app.stats.flush()
+        place = [
+            "place",
+            f"{WHOLE}:4711",
+            "queues",
+            f"{LONG},{WHOLE}",
+            "sizes",
+            "process:2",
+            "since",
+            "1",
+            "code",
+            WHOLE,
+        ]
+        self.app.client.run(register(self.app.client.keys, "w0", 600_000_000, place, tasks={"shop.add": "process"}))
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from headrace.protocol import consume
 from headrace.stats.resolutions import bucket_of
 from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, operator, viewer
-from tests.dashboard.conftest import CANARY, HOSTILE, Shop
+from tests.dashboard.conftest import CANARY, HOSTILE, LONG, WHOLE, Shop
 from tests.servers import Server, connect
 
 PLACE = Path(headrace.dashboard.__file__).parent
@@ -45,7 +45,12 @@ def pages(shop: Shop) -> list[str]:
     found += [f"/activity?show={show}" for show in ("acts", "events", "failures", "nothing")]
     found += [f"/jobs/{shop.failed}/again", f"/jobs/{shop.hostile}/again"] if shop.failed else []
     found += ["/queues?after="]
+    if shop.wide:
+        found += [f"/{kind}/{name}" for kind in ("queues", "tasks", "schedules") for name in (LONG, WHOLE)]
+        found += [f"/jobs/{shop.deep}", f"/jobs/{shop.deep}/again", f"/workflows/{shop.wide}"]
+        found += ["/workers/w0", f"/cache?tag={LONG}"]
     found += ["/bulk/new?verb=retry&state=failed", "/bulk/new?verb=delete&state=scheduled&task=nothing"]
+    found += ["/workflows/bulk/retry?state=failed"]
     return [*found, "/?span=1y", "/jobs?q=task:shop.sign+no", *([f"/workflows/{shop.flow}"] if shop.flow else [])]
 
 
@@ -137,7 +142,7 @@ async def test_a_queue_may_have_a_name_that_ends_as_documents_do(empty: Shop) ->
     dashboard = Dashboard(empty.app, operator)
     empty.add.options(queue="a.json").enqueue(1)
     (link,) = {link for link in (await ask(dashboard, "/queues")).links() if link.startswith("/queues/")}
-    assert "<h1>a.json" in (await ask(dashboard, link)).text
+    assert "<h1>a.<wbr>json" in (await ask(dashboard, link)).text
     assert json.loads((await ask(dashboard, link + ".json")).text)["name"] == "a.json"
 
 

@@ -210,6 +210,7 @@ def test_a_backlog_is_the_mean_of_the_samples_of_all_queues() -> None:
 
 def test_a_name_breaks_at_its_dots_and_underscores_and_stays_text() -> None:
     assert values_shown.breaks("billing.charge_card") == "billing.<wbr>charge_<wbr>card"
+    assert values_shown.breaks("5.7 % of a.b fail") == "5.7 % of a.<wbr>b fail"
     assert values_shown.breaks("<b>.x") == "&lt;b&gt;.<wbr>x"
 
 

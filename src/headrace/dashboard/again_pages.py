@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from headrace.dashboard.dashboard_site import DashboardSite, to
-from headrace.dashboard.limit_pages import number_in
-from headrace.dashboard.page_verbs import body_of, form_of, note, note_and_refresh, words_of
+from headrace.dashboard.page_verbs import body_of, form_of, note, note_and_refresh, number_in, words_of
 from headrace.dashboard.values_shown import json_text
 from headrace.errors import (
     DuplicateJob,
@@ -41,38 +41,43 @@ MOST = 12_000
 _FIELD = "argument "
 
 
-class EditedArgument(msgspec.Struct, frozen=True):
-    """One argument in the form.
+class ArgumentField(msgspec.Struct, frozen=True):
+    """One argument in a form.
 
     Attributes:
-        name: its name; a number where the task is not known here.
+        name: its name; a number where the task is not known here. label: what the form calls it.
         text: JSON, as it is shown or was typed; None: it is too large, and stays as it is.
-        large: how large it is, then.
+        hint: what stands in an empty field.
+        large: how large it is, if it is too large.
         problem: what is wrong with what was typed.
         hidden: whether a part of it is hidden.
+        plain: whether a text without quotes is a value: its annotation is ``str``.
     """
 
     name: str
+    label: str
     text: str | None
+    hint: str = ""
     large: str = ""
     problem: str = ""
     hidden: bool = False
+    plain: bool = False
 
     @property
     def rows(self) -> int:
         return min(16, sum(1 + len(line) // 60 for line in (self.text or "").split("\n")))
 
 
-def shown_arguments(found: Mapping[str, Any], redactor: Redactor, secrets: str = "") -> list[EditedArgument]:
-    shown: list[EditedArgument] = []
+def shown_arguments(found: Mapping[str, Any], redactor: Redactor, secrets: str = "") -> list[ArgumentField]:
+    shown: list[ArgumentField] = []
     left = MOST
     for name, value in found.items():
         text = json_text(redactor.value(named_shown(secrets, {name: value}))[name])
         if len(text) > left:
-            shown.append(EditedArgument(name, None, size(len(text))))
+            shown.append(ArgumentField(name, name, None, large=size(len(text))))
             continue
         left -= len(text)
-        shown.append(EditedArgument(name, text, hidden=HIDDEN in text))
+        shown.append(ArgumentField(name, name, text, hidden=HIDDEN in text))
     return shown
 
 
@@ -125,9 +130,9 @@ def _decoded(text: str) -> Any:
 
 def changes_of(
     found: Mapping[str, Any], form: Mapping[str, str], redactor: Redactor, secrets: str = ""
-) -> tuple[dict[str, Any], list[EditedArgument]]:
+) -> tuple[dict[str, Any], list[ArgumentField]]:
     changes: dict[str, Any] = {}
-    typed: list[EditedArgument] = []
+    typed: list[ArgumentField] = []
     for one in shown_arguments(found, redactor, secrets):
         text = form.get(_FIELD + one.name)
         if one.text is None or text is None or text.replace("\r\n", "\n") == one.text:
@@ -142,7 +147,7 @@ def changes_of(
             problem = "This is nested too deeply."
         except ValueError as error:
             problem = f"{error}."
-        typed.append(EditedArgument(one.name, text, problem=problem, hidden=one.hidden))
+        typed.append(replace(one, text=text, problem=problem))
     return changes, typed
 
 
@@ -182,59 +187,46 @@ async def _form(
     site: DashboardSite,
     request: Request,
     record: Record,
-    arguments: list[EditedArgument],
+    arguments: list[ArgumentField],
     problem: str = "",
     asked: str | None = None,
 ) -> Response:
     return await site.page(
-        request, "again.html", lambda: {"id": record.id, "task": record.task}, status=400 if problem else 200,
-        job=record, arguments=arguments, problem=problem, field=_FIELD,
-        asked=asked or new_id(site.client.keys.shard), known=record.task in site.app.tasks,
+        request, "arguments.html", lambda: {"id": record.id, "task": record.task}, status=400 if problem else 200,
+        title=f"Run {record.task or 'it'} again", job=record, task=record.task, arguments=arguments, problem=problem,
+        field=_FIELD, asked=asked or new_id(site.client.keys.shard), known=record.task in site.app.tasks,
+        action=f"/jobs/{record.id}/act/again", back=f"/jobs/{record.id}", form={},
     )  # fmt: skip
 
 
-class Parameter(msgspec.Struct, frozen=True):
-    """A parameter of a task in the form of a new job.
-
-    Attributes:
-        name, type: as its code has them; the type as text.
-        default: JSON, as it is shown; None: a value must be given.
-        text: what was typed.
-        plain: whether a text without quotes is a value: its annotation is ``str``.
-    """
-
-    name: str
-    type: str
-    default: str | None
-    text: str
-    plain: bool
-
-
-def parameters_of(site: DashboardSite, task: str, form: Mapping[str, str]) -> list[Parameter] | None:
+def parameters_of(site: DashboardSite, task: str, form: Mapping[str, str]) -> list[ArgumentField] | None:
     """What a task takes by name; None: its code is not known here."""
     known = site.app.tasks.get(task)
     if known is None:
         return None
-    signature, shown = known.signature, list[Parameter]()
+    signature, shown = known.signature, list[ArgumentField]()
     names = [*signature.parameters.positions, *sorted(signature.parameters.keywords)]
     for name in dict.fromkeys(names):
-        type_, default = signature.types.get(name, Any), None
+        type_ = signature.types.get(name, Any)
+        label, hint = f"{name}: {inspect.formatannotation(type_)}", "text" if type_ is str else "JSON"
         if name in signature.defaults:
-            default = json_text(site.redactor.value({name: signature.defaults[name]})[name])[:200]
-        text = form.get(_FIELD + name, "")
-        shown.append(Parameter(name, inspect.formatannotation(type_), default, text, type_ is str))
+            hint = json_text(site.redactor.value({name: signature.defaults[name]})[name])[:200]
+        else:
+            label += " (required)"
+        shown.append(ArgumentField(name, label, form.get(_FIELD + name, ""), hint, plain=type_ is str))
     return shown
 
 
-def _typed(parameters: Sequence[Parameter]) -> bytes:
+def _typed(parameters: Sequence[ArgumentField]) -> bytes:
     """The arguments as a JSON object; what was left empty is left out. Raises ValueError: a text is not JSON."""
     values: dict[str, Any] = {}
     for one in parameters:
-        if not one.text.strip():
+        text = one.text or ""
+        if not text.strip():
             continue
         try:
-            plain = one.plain and not one.text.startswith('"')
-            values[one.name] = one.text if plain else msgspec.json.decode(one.text)
+            plain = one.plain and not text.startswith('"')
+            values[one.name] = text if plain else msgspec.json.decode(text)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{one.name} is not JSON: {error}") from None
     return msgspec.json.encode(values)
@@ -273,9 +265,10 @@ async def _new_page(
 ) -> Response:
     parameters = parameters_of(site, task, form)
     return await site.page(
-        request, "new.html", lambda: {"task": task, "parameters": parameters}, status=400 if problem else 200,
-        task=task, parameters=parameters, field=_FIELD, form=form, problem=problem,
-        asked=form.get("request") or new_id(site.client.keys.shard),
+        request, "arguments.html", lambda: {"task": task, "parameters": parameters}, status=400 if problem else 200,
+        title=f"New job of {task}" if task else "New job", job=None, task=task, arguments=parameters, problem=problem,
+        field=_FIELD, asked=form.get("request") or new_id(site.client.keys.shard), known=parameters is not None,
+        action="/jobs/new", back="/jobs", form=form,
     )  # fmt: skip
 
 

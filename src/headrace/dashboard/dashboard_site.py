@@ -319,6 +319,9 @@ class DashboardSite:
         # Not on a refresh, which shows no more than figures.
         said = "" if POLL in request.headers else unquote(request.cookies.get(SAID, ""))
         shown: dict[str, Any] = {
+            "template": template,
+            "title": _title(path_of(request)),
+            "typed": "",
             "frame": None,
             "visitor": visitor,
             "operates": visitor is not None and visitor.operates and not self.read_only,
@@ -338,7 +341,7 @@ class DashboardSite:
             "said": said,
             **context,
         }
-        text = _environment().get_template(template).render(shown)
+        text = _environment().get_template("page.html").render(shown)
         # A job's text may hold half a surrogate pair.
         response = HTMLResponse(text.encode("utf-8", "replace"), status)
         if said:
@@ -351,6 +354,13 @@ Handler: TypeAlias = Callable[[DashboardSite, Request], Awaitable[Response]]
 
 def base_of(request: Request) -> str:
     return quoted_base(str(request.scope.get("root_path", "")))
+
+
+def _title(path: str) -> str:
+    """The title of a page that gives no other: the name in its path, and the list that it is of."""
+    kind, _, name = path.strip("/").partition("/")
+    word = kind.capitalize() or "Overview"
+    return f"{values_shown.cut(name, 60)} · {word}" if name else word
 
 
 def path_of(request: Request) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import graphlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -14,9 +13,9 @@ from starlette.responses import Response
 
 from headrace.admin.documents import node_document, workflow_details, workflow_summary
 from headrace.dashboard.dashboard_site import PATIENCE, DashboardSite, Drawing, base_of, form_wanted, sight_of, to
-from headrace.dashboard.page_verbs import fields_of, note_and_refresh
+from headrace.dashboard.needs import WhyShown, why_of
+from headrace.dashboard.page_verbs import ask_first, fields_of, note_and_refresh
 from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document, error_line, link, plural
-from headrace.dashboard.why_shown import WhyShown, why_of
 from headrace.errors import HeadraceError
 from headrace.model.ids import number_of
 from headrace.model.job import FINAL, State
@@ -93,19 +92,10 @@ async def confirm(site: DashboardSite, request: Request) -> Response:
     now = (await site.frames.get(fresh=True)).now
     count = await site.app.workflows.acount(state=state, definition=definition or None)
     most = f" This does at most {MOST_AT_ONCE} of them, the newest." if count > MOST_AT_ONCE else ""
-    words = f"{verb.capitalize()} {plural(count, f'{state} workflow')}? {MEANS[verb]}{most}"
-    return await _ask(
-        site, request, verb, words, {"all": now, "state": state, "definition": definition, "count": count}.items(),
-        count if count > MANY else 0,
-    )  # fmt: skip
-
-
-async def _ask(
-    site: DashboardSite, request: Request, verb: str, words: str, fields: Iterable[tuple[str, Any]], typed: int = 0
-) -> Response:
-    return await site.page(
-        request, "confirm.html", lambda: {"verb": verb, "ask": words}, ask=words, verb=verb, typed=typed,
-        fields=[*fields, ("sure", 1)], action=f"/workflows/ticked/act/{verb}", back="/workflows",
+    fields = {"all": now, "state": state, "definition": definition, "count": count, "sure": 1}.items()
+    return await ask_first(
+        site, request, verb, f"{verb.capitalize()} {plural(count, f'{state} workflow')}?", [MEANS[verb] + most],
+        f"/workflows/ticked/act/{verb}", "/workflows", fields, typed_number=count if count > MANY else 0,
     )  # fmt: skip
 
 
@@ -130,9 +120,10 @@ async def act(site: DashboardSite, request: Request) -> Response:
     elif not 0 < len(ids) <= PAGE:
         raise HTTPException(400, f"Nothing was done: tick between one and {PAGE} workflows.")
     if form.get("sure") != "1":
-        return await _ask(
-            site, request, verb, f"{verb.capitalize()} {plural(len(ids), 'workflow')}? {MEANS[verb]}", fields
-        )
+        return await ask_first(
+            site, request, verb, f"{verb.capitalize()} {plural(len(ids), 'workflow')}?", [MEANS[verb]],
+            f"/workflows/ticked/act/{verb}", "/workflows", [*fields, ("sure", 1)],
+        )  # fmt: skip
     done, refused = 0, list[str]()
     for id in ids:
         try:
@@ -183,7 +174,8 @@ async def flow(site: DashboardSite, request: Request) -> Response:
             **({"globals": WITHHELD} if sight == "none" else {}),
             "jobs": [node_document(node) for node in jobs],
         },
-        run=record, jobs=[(node, error_line(node.job, site.redactor)) for node in jobs[:LISTED]],
+        title=f"{record.definition} · Workflows", run=record,
+        jobs=[(node, error_line(node.job, site.redactor)) for node in jobs[:LISTED]],
         broken=failed.count, why=await _why(site, record, jobs), left=max(0, page.count - LISTED),
         shares=_shares(record), graph=graph, asked_near="near" in request.query_params, whole=page.next is None,
         drawn=DRAWN, arguments=arguments(record, site.redactor, sight), bars=bars, hidden=hidden, link=link,

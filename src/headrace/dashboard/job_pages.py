@@ -19,6 +19,7 @@ from starlette.responses import Response
 from headrace.admin.documents import job_details, job_summary
 from headrace.admin.job_paging import LookedJobs, cursor_of, page_of, position, query_of
 from headrace.dashboard.dashboard_site import POLL, DashboardSite, form_wanted, sight_of, to
+from headrace.dashboard.needs import why_of
 from headrace.dashboard.ticked_jobs import MEANS, TICKED, bulk_links
 from headrace.dashboard.values_shown import (
     WITHHELD,
@@ -26,17 +27,16 @@ from headrace.dashboard.values_shown import (
     arguments,
     arguments_document,
     error_line,
+    given,
     json_text,
     link,
     preview,
     result,
 )
-from headrace.dashboard.why_shown import why_of
-from headrace.errors import HeadraceError, OptionsError
+from headrace.errors import OptionsError
 from headrace.model.bulk_operation import JobFilter
 from headrace.model.codec import holds_sealed
 from headrace.model.headers import TRACE
-from headrace.model.hidden_values import named_shown
 from headrace.model.ids import LENGTH, flow_of, is_flow, is_node
 from headrace.model.job import State
 from headrace.model.job_record import Page, Record, cause_id, has_slots
@@ -221,7 +221,8 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
             "jobs": [job_summary(one) for one in found.rows], "count": found.count, "next": found.next,
             "looked": looked.looked,
         },
-        frame=frame, search=search, rows=rows, page=found, listed=LISTED, looked=looked.looked, older=older,
+        frame=frame, title=f"{search.state.capitalize()} jobs", typed=search.typed, search=search, rows=rows,
+        page=found, listed=LISTED, looked=looked.looked, older=older,
         newer=newer, stands=first and not passes, bulk=_bulk(search),
         ticked=TICKED.get(search.state, ()), means=MEANS, most_rows=ROWS if found.next else 0,
     )  # fmt: skip
@@ -261,12 +262,10 @@ def _takes(record: Record, search: JobSearch, site: DashboardSite, sight: Sight)
     wanted = search.arguments
     if not wanted:
         return True
-    if sight == "none" or record.left_out:
+    named = given(record)
+    if sight == "none" or record.left_out or isinstance(named, str):
         return False
-    try:
-        found = site.redactor.value(named_shown(record.secrets, record.arguments))
-    except (HeadraceError, ValueError, TypeError, RecursionError):
-        return False
+    found = site.redactor.value(named)
     return all(
         name in found and (sight == "all" or not name.isdecimal()) and value in (found[name], json_text(found[name]))
         for name, value in wanted
@@ -313,6 +312,7 @@ async def job(site: DashboardSite, request: Request) -> Response:
             **job_details(record, log), **arguments_document(record, site.redactor, sight),
             **({"result": WITHHELD} if returned and sight == "none" else {}), "waits": str(waits) if waits else None,
         },
+        title=f"{record.task} · Jobs",
         job=record, waits=waits, log=log, arguments=arguments(record, site.redactor, sight), result=returned,
         retryable=retryable(record), again=_is_plain(record.packed_args), again_of=AGAIN,
         movable=record.state in ("scheduled", "ready", "parked"),

@@ -22,7 +22,6 @@ from headrace.dashboard import (
     again_pages,
     flow_pages,
     job_pages,
-    limit_pages,
     page_verbs,
     schedule_pages,
     status_pages,
@@ -60,14 +59,27 @@ PAGES: dict[str, Handler] = {
     "/workflows": flow_pages.flows,
     "/workflows/bulk/{verb}": flow_pages.confirm,
     "/workflows/{id}": flow_pages.flow,
-    "/limits": limit_pages.limits,
-    "/limits/{name:path}": limit_pages.limit,
+    "/limits": status_pages.limits,
+    "/limits/{name:path}": status_pages.limit,
     "/activity": activity_page.activity,
     "/bulk": ticked_jobs.operations,
     "/bulk/new": ticked_jobs.confirm,
     "/bulk/{id}": ticked_jobs.operation,
     "/schedules": schedule_pages.schedules,
     "/schedules/{name:path}": schedule_pages.schedule,
+}
+
+# What takes a form, unless the dashboard is read only. The first path that fits counts.
+FORMS: dict[str, Handler] = {
+    again_pages.PATH: again_pages.take,
+    "/jobs/new": again_pages.make,
+    "/jobs/ticked/act/{verb}": ticked_jobs.act,
+    "/workflows/ticked/act/{verb}": flow_pages.act,
+    "/jobs/{id}/act/again": again_pages.begin,
+    "/jobs/{id}/act/stacks": schedule_pages.of_job,
+    "/workers/{name:path}/act/stacks": schedule_pages.of_worker,
+    "/{kind}/{name:path}/act/{verb}": page_verbs.act,
+    "/bulk": ticked_jobs.begin,
 }
 
 REFUSED = (
@@ -243,7 +255,7 @@ class Dashboard:
     async def _problem(self, request: Request, status: int, text: str) -> Response:
         if _is_program(request):
             return JSONResponse({"error": text}, status)
-        return self._site.bare(request, "problem.html", status=status, text=text, code=status)
+        return self._site.bare(request, "problem.html", status=status, title=str(status), text=text, code=status)
 
 
 def _page_of(scope: Scope) -> Scope:
@@ -303,15 +315,7 @@ def _routes(site: DashboardSite) -> list[Any]:
             route("/logout", schedule_pages.logout, "POST"),
         ]
     if not site.read_only:
-        routes.append(route(again_pages.PATH, again_pages.take, "POST"))
-        routes.append(route("/jobs/new", again_pages.make, "POST"))
-        routes.append(route("/jobs/ticked/act/{verb}", ticked_jobs.act, "POST"))
-        routes.append(route("/workflows/ticked/act/{verb}", flow_pages.act, "POST"))
-        routes.append(route("/jobs/{id}/act/again", again_pages.begin, "POST"))
-        routes.append(route("/jobs/{id}/act/stacks", schedule_pages.of_job, "POST"))
-        routes.append(route("/workers/{name:path}/act/stacks", schedule_pages.of_worker, "POST"))
-        routes.append(route("/{kind}/{name:path}/act/{verb}", page_verbs.act, "POST"))
-        routes.append(route("/bulk", ticked_jobs.begin, "POST"))
+        routes += [route(path, handler, "POST") for path, handler in FORMS.items()]
     routes.append(Mount("/static", StaticFiles(directory=_STATIC)))
     return routes + [route(path, handler) for path, handler in PAGES.items() if "{" in path]
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
@@ -17,10 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
-from headrace.dashboard.limit_pages import LIMIT_ACTS, Form, number_in, whole_in
 from headrace.dashboard.values_shown import plural, quoted
 from headrace.dashboard.visitors import THEME
 from headrace.errors import HeadraceError, StoreUnavailable
+from headrace.model.limit_rules import Concurrency, Rate
 from headrace.tasks.edited_job import JobMove
 
 log = logging.getLogger("headrace.dashboard")
@@ -34,6 +36,7 @@ MOST_MARK = 300
 
 _ACT = re.compile(r"/(?P<kind>[a-z]+)/(?P<name>.*)/act/(?P<verb>[a-z]+)", re.DOTALL)
 
+Form = Mapping[str, str]
 Act = Callable[[DashboardSite, str, Form], Awaitable[str]]
 
 
@@ -52,6 +55,25 @@ async def body_of(request: Request, most: int) -> bytes:
         if len(body) > most:
             raise HTTPException(413, "This form is too large.")
     return bytes(body)
+
+
+def number_in(form: Form, field: str) -> float | None:
+    """A number of a form; None where its field is empty."""
+    text = form.get(field, "").strip()
+    try:
+        number = float(text) if text else None
+    except ValueError:
+        number = math.nan
+    if number is not None and not math.isfinite(number):
+        raise HTTPException(400, f"{text[:40]!r} is not a number.")
+    return number
+
+
+def whole_in(form: Form, field: str) -> int | None:
+    number = number_in(form, field)
+    if number is not None and not number.is_integer():
+        raise HTTPException(400, f"{number:g} is not a whole number.")
+    return None if number is None else int(number)
 
 
 async def _move_job(site: DashboardSite, id: str, form: Form) -> str:
@@ -143,6 +165,45 @@ def _time_in(form: Form, field: str) -> datetime:
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
+def _limit_in(name: str, form: Form) -> tuple[str, str | None, float | None]:
+    value, minutes = form.get("value"), number_in(form, "minutes")
+    words = f"Limit {name}" if value is None else f"Value {value or '(none)'} of limit {name}"
+    return words, value, None if minutes is None else minutes * 60
+
+
+async def _pause_limit(site: DashboardSite, name: str, form: Form) -> str:
+    what, value, seconds = _limit_in(name, form)
+    new = await site.app.limits[name].apause(value, seconds)
+    end = "until it is resumed" if seconds is None else f"for {seconds / 60:g} min"
+    return f"{what} is paused {end}." if new else f"{what} was paused already; now it is so {end}."
+
+
+async def _resume_limit(site: DashboardSite, name: str, form: Form) -> str:
+    what, value, _ = _limit_in(name, form)
+    return f"{what} goes on." if await site.app.limits[name].aresume(value) else f"{what} was not paused."
+
+
+async def _set_limit(site: DashboardSite, name: str, form: Form) -> str:
+    what, value, seconds = _limit_in(name, form)
+    starts, per, most = number_in(form, "starts"), number_in(form, "per"), whole_in(form, "most")
+    given: list[Rate | Concurrency] = []
+    if starts is not None:
+        given.append(Rate(int(starts) if starts.is_integer() else starts, 1 if per is None else per))
+    if most is not None:
+        given.append(Concurrency(most))
+    if not given:
+        raise HTTPException(400, "Give a number of starts, or of jobs at once.")
+    await site.app.limits[name].aset(*given, value=value, duration=seconds)
+    end = "until it is unset" if seconds is None else f"for {seconds / 60:g} min"
+    return f"{what} has other numbers than code declares, {end}."
+
+
+async def _unset_limit(site: DashboardSite, name: str, form: Form) -> str:
+    what, value, _ = _limit_in(name, form)
+    changed = await site.app.limits[name].aunset(value)
+    return f"{what} is as code declares it." if changed else f"{what} was as code declares it."
+
+
 async def _delete_value(site: DashboardSite, name: str, _form: Form) -> str:
     gone = await site.app.cache.adelete(name)
     return f"Cached value {name} is deleted." if gone else f"There was no cached value {name}."
@@ -188,7 +249,7 @@ ACTS: dict[str, Mapping[str, Act]] = {
     "bulk": {"stop": _stop_bulk},
     "queues": {"pause": _pause, "resume": _resume, "purge": _purge},
     "cache": {"delete": _delete_value, "untag": _delete_tag},
-    "limits": LIMIT_ACTS,
+    "limits": {"pause": _pause_limit, "resume": _resume_limit, "set": _set_limit, "unset": _unset_limit},
     "schedules": {"pause": _pause_schedule, "resume": _resume_schedule, "run": _run_schedule, "backfill": _backfill},
     "needs": {"acknowledge": _acknowledge},
     "workers": {
@@ -246,6 +307,18 @@ async def note_refused(site: DashboardSite, request: Request, path: str, why: st
         await note(site, request, (found["verb"], found["kind"], found["name"]), f"refused: {why}")
 
 
+async def ask_first(
+    site: DashboardSite, request: Request, verb: str, title: str, texts: Sequence[str], action: str, back: str,
+    fields: Iterable[tuple[str, object]], **more: Any,
+) -> Response:  # fmt: skip
+    """The page that asks before a verb is done. Its form has ``fields``, and goes to ``action``."""
+    shown: dict[str, Any] = {
+        "rows": (), "flows": {}, "note": "", "rate": False, "typed_number": 0, "button": title.removesuffix("?"),
+        "verb": verb, "title": title, "texts": texts, "action": action, "back": back, "fields": fields, **more,
+    }  # fmt: skip
+    return await site.page(request, "confirm.html", lambda: {"verb": verb, "ask": title}, status=200, **shown)
+
+
 async def act(site: DashboardSite, request: Request) -> Response:
     kind, name, verb = (request.path_params[part] for part in ("kind", "name", "verb"))
     verbs = ACTS.get(kind, {})
@@ -256,10 +329,9 @@ async def act(site: DashboardSite, request: Request) -> Response:
     place = {"cache": "/cache", "needs": "/"}.get(kind, f"/{kind}/{quoted(name)}")
     if form.get("ask"):
         # Without script there was no dialog: a page asks.
-        return await site.page(
-            request, "confirm.html", dict, ask=form["ask"], verb=verb, fields=form.items(),
-            action=f"/{kind}/{quoted(name)}/act/{verb}", back=place,
-        )  # fmt: skip
+        asked, fields = form.pop("ask"), form.items()
+        action = f"/{kind}/{quoted(name)}/act/{verb}"
+        return await ask_first(site, request, verb, f"{verb.capitalize()}?", [asked], action, place, fields)
     try:
         said = await verbs[verb](site, name, form)
     except HeadraceError as error:

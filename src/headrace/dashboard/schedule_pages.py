@@ -142,7 +142,7 @@ async def _page(
         return to(request, back, site.redactor.text(said))
     await note(site, request, what, f"looked at {plural(len(found), 'runner')}")
     frame = await site.frames.get(fresh=True)
-    return await site.page(request, "stacks.html", list, frame=frame, found=found, back=back, kind=kind)
+    return await site.page(request, "stacks.html", list, title="Stacks", frame=frame, found=found, back=back, kind=kind)
 
 
 log = logging.getLogger("headrace.dashboard")

@@ -1,4 +1,4 @@
-"""Pages about the whole: overview, queues, tasks, workers. Each is bounded, whatever is stored.
+"""Pages about the whole: overview, queues, tasks, workers, limits. Each is bounded, whatever is stored.
 
 Pages about the store itself: its server and what is kept in it, and the cached values.
 """
@@ -14,7 +14,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.admin.documents import job_summary, queue_document, runner_document, worker_document
+from headrace.admin.documents import (
+    job_summary,
+    limit_document,
+    limit_numbers,
+    queue_document,
+    runner_document,
+    worker_document,
+)
 from headrace.admin.event_log import ActLog
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import LoadQuestion
@@ -24,16 +31,26 @@ from headrace.dashboard.activity_page import Cause, newest_causes
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.figures import NORMAL, SPANS, TaskFigures, TimeRange, figures_document
 from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
-from headrace.dashboard.needs import needs, want_of_room
+from headrace.dashboard.needs import (
+    WhyShown,
+    needs,
+    want_of_room,
+    why_it_waits,
+    why_limit,
+    why_of,
+    why_task,
+    why_worker,
+)
 from headrace.dashboard.values_shown import link
-from headrace.dashboard.why_shown import WhyShown, why_of, why_task, why_worker
 from headrace.model.activity import HIGH_SHARE, NEWEST, Act, EventRecord, act_of, event_of, newest_act
 from headrace.model.notation import iso
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol import operations
 from headrace.protocol.index_pages import WALK, walk
 from headrace.protocol.keys import SCHEMA
+from headrace.protocol.limit_verbs import read_limits
 from headrace.protocol.overviews import QueueFacts, store_load, why
+from headrace.tasks.limit import Limit
 
 # Workers that were lost, as the overview tells of them.
 DEATHS = 20
@@ -237,7 +254,39 @@ async def worker(site: DashboardSite, request: Request) -> Response:
             **worker_document(found, frame.now),
             "runner_facts": [runner_document(one, frame.now) for one in found.runners],
         },
-        frame=frame, worker=found, why=why_worker(frame, found),
+        frame=frame, title=f"{found.place} · Workers", worker=found, why=why_worker(frame, found),
+    )  # fmt: skip
+
+
+# Limits of a page, and values of one that its page shows.
+LIMITS = 50
+VALUES = 100
+
+
+async def limits(site: DashboardSite, request: Request) -> Response:
+    after = request.query_params.get("after", "")
+    page = await site.read(site.client.arun(read_limits(site.client.keys, (), after, LIMITS)))
+    return await site.page(
+        request, "limits.html",
+        lambda: {"limits": [limit_document(one) for one in page.rows], "next": page.next},
+        rows=page.rows, count=page.count, after=after, numbers=limit_numbers,
+        more=link("/limits", {"after": page.next}) if page.next else "",
+    )  # fmt: skip
+
+
+async def limit(site: DashboardSite, request: Request) -> Response:
+    name = name_in(request, "limit")
+    page = await site.read(Limit(site.client, name).avalues(VALUES))
+    whole, rows = page.rows[0], page.rows[1:]
+    has = sorted(which.partition(":")[::2] for which, found in page.limited.items() if name in found)
+    return await site.page(
+        request, "limit.html",
+        lambda: {
+            **limit_document(whole), "tasks_and_queues": [":".join(one) for one in has],
+            "values": [limit_document(one) for one in rows], "waits": why_it_waits(whole, rows) or None,
+        },
+        waits=why_limit(whole, why_it_waits(whole, rows)), one=whole, rows=rows, has=has, numbers=limit_numbers,
+        most=VALUES,
     )  # fmt: skip
 
 

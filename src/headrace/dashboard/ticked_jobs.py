@@ -18,7 +18,7 @@ from headrace.admin.bulk_operations import BulkOperations, JobCount
 from headrace.admin.documents import bulk_document
 from headrace.admin.jobs import JobReply
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
-from headrace.dashboard.page_verbs import fields_of, form_of, note, note_and_refresh, words_of
+from headrace.dashboard.page_verbs import ask_first, fields_of, form_of, note, note_and_refresh, words_of
 from headrace.dashboard.values_shown import link, plural
 from headrace.errors import HeadraceError, JobNotFound
 from headrace.model.bulk_operation import VERBS, JobFilter
@@ -39,10 +39,11 @@ TICKED: Mapping[str, Sequence[str]] = {
     "ready": _WAITING, "parked": _WAITING, "blocked": ("cancel",), "running": ("cancel",),
 }  # fmt: skip
 # What each does, before it is done.
+NEVER = " This cannot be undone."
 MEANS: Mapping[str, str] = {
     "retry": "They run again, with the same arguments and fresh budgets.",
     "cancel": "Those that wait end as cancelled; those that run are asked to stop, and killed if they do not.",
-    "delete": "They leave with their arguments, results and logs. This cannot be undone.",
+    "delete": f"They leave with their arguments, results and logs.{NEVER}",
 }
 
 
@@ -98,10 +99,19 @@ async def _ask(site: DashboardSite, request: Request, verb: str, ids: list[str],
     found: list[Record | None] = await site.app.client.arun(produce.read(site.app.client.keys, ids, lean=True))
     rows = list(zip(ids, found, strict=True))
     nodes = [] if verb == "cancel" else [id for id in ids if is_node(id)]
-    return await site.page(
-        request, "ticked.html", dict, verb=verb, means=MEANS[verb], rows=[row for row in rows if row[0] not in nodes],
-        back=back, list=back.partition("?")[2], flows=Counter(map(flow_of, nodes)), nodes=len(nodes),
+    left = [row for row in rows if row[0] not in nodes]
+    goes = "which go on from what failed" if verb == "retry" else "which are deleted as a whole"
+    return await ask_first(
+        site, request, verb, f"{verb.capitalize()} {plural(len(left), 'job')}?", [MEANS[verb]] if left else [],
+        f"/jobs/ticked/act/{verb}", back,
+        [*(("id", id) for id, _ in left), ("list", back.partition("?")[2]), ("sure", 1)], rows=left,
+        flows=Counter(map(flow_of, nodes)), note=f"{_nodes(len(nodes), 'ticked')}, {goes}." if nodes else "",
+        **({} if left else {"button": ""}),
     )  # fmt: skip
+
+
+def _nodes(number: int, which: str) -> str:
+    return f"{plural(number, f'{which} job')} {'is a node' if number == 1 else 'are nodes'} of workflows"
 
 
 # Above this many jobs their number must be typed.
@@ -125,14 +135,24 @@ def bulk_links(which: JobFilter) -> list[tuple[str, str]]:
 async def operations(site: DashboardSite, request: Request) -> Response:
     found = await site.read(BulkOperations(site.client).apage())
     return await site.page(
-        request, "bulks.html", lambda: {"operations": [bulk_document(one) for one in found]}, operations=found
+        request,
+        "bulks.html",
+        lambda: {"operations": [bulk_document(one) for one in found]},
+        title="Bulk operations",
+        operations=found,
     )
 
 
 async def operation(site: DashboardSite, request: Request) -> Response:
     one, frame = await asyncio.gather(BulkOperations(site.client).aget(request.path_params["id"]), site.frames.get())
     return await site.page(
-        request, "bulk.html", lambda: bulk_document(one), frame=frame, one=one, tended=bool(frame.live)
+        request,
+        "bulk.html",
+        lambda: bulk_document(one),
+        frame=frame,
+        title=f"{one.request.verb} many",
+        one=one,
+        tended=bool(frame.live),
     )
 
 
@@ -145,11 +165,23 @@ async def confirm(site: DashboardSite, request: Request) -> Response:
     """What a verb on many jobs would do, before it does it. Cost: that of a count."""
     verb, which = _asked(request.query_params)
     counted = await site.read(BulkOperations(site.client).acount(verb, which))
-    return await site.page(
-        request, "bulk_confirm.html", lambda: {"verb": verb, "jobs": which.words, "matched": counted.matched},
-        verb=verb, which=which, counted=counted, operation=new_id(site.client.keys.shard),
-        must_type=_must_type(verb, counted),
-        back=link("/jobs", {name: getattr(which, name) for name in _FIELDS}),
+    facts = {name: value for name in _FIELDS if (value := getattr(which, name))}
+    about = "" if counted.exact else "at least "
+    looked = "" if counted.exact else f": {counted.matched:,} of the {counted.looked:,} that were looked at"
+    means = MEANS[verb].removesuffix(NEVER)
+    texts = [
+        f"Jobs that match {site.redactor.text(which.words)}{looked}.",
+        f"{means} Jobs that come later are left alone.{NEVER}",
+    ]
+    note = f"{_nodes(counted.nodes, 'further')}, which this verb leaves alone." if counted.nodes else ""
+    sent = {
+        **facts, "operation": new_id(site.client.keys.shard), "verb": verb, "count": counted.matched,
+        "exact": 1 if counted.exact else 0,
+    }  # fmt: skip
+    return await ask_first(
+        site, request, verb, f"{verb.capitalize()} {about}{plural(counted.matched, 'job')}?", texts, "/bulk",
+        link("/jobs", facts), sent.items(), note=note, rate=verb == "retry",
+        typed_number=counted.matched if _must_type(verb, counted) else 0, **({} if counted.matched else {"button": ""}),
     )  # fmt: skip
 
 

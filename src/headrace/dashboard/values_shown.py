@@ -117,8 +117,8 @@ def cut(text: str, longest: int = 120) -> str:
 
 
 def breaks(name: str, longest: int = 60) -> Markup:
-    """A name on one line at most so long, which may break behind its dots and underscores."""
-    return Markup("<wbr>").join(re.split(r"(?<=[._])(?=[^._])", cut(name, longest)))
+    """A text on one line at most so long, which may break behind dots and underscores of its names."""
+    return Markup("<wbr>").join(re.split(r"(?<=[^\d._][._])(?=[^._])", cut(name, longest)))
 
 
 def frames(trace: str) -> list[tuple[bool, str]]:
@@ -230,13 +230,19 @@ def shown(name: str, value: Any, redactor: Redactor) -> Shown:
     return Shown(name, text[:MOST], max(0, len(text) - MOST))
 
 
+def given(record: Record | WorkflowRecord) -> Mapping[str, Any] | str:
+    """The arguments by name, or why they cannot be read."""
+    try:
+        return named_shown(record.secrets, record.arguments)
+    except (HeadraceError, ValueError, TypeError, RecursionError) as error:
+        return str(error)
+
+
 def arguments(record: Record | WorkflowRecord, redactor: Redactor, sight: Sight = "all") -> list[Shown]:
     if sight == "none":
         return [Shown("", WITHHELD)]
-    try:
-        found = named_shown(record.secrets, record.arguments)
-    except (HeadraceError, ValueError, TypeError, RecursionError) as error:
-        return [Shown("", f"They cannot be read: {redactor.text(str(error))}")]
+    if isinstance(found := given(record), str):
+        return [Shown("", f"They cannot be read: {redactor.text(found)}")]
     return [
         shown(name, value, redactor) if sight == "all" or not name.isdecimal() else Shown(name, type(value).__name__)
         for name, value in found.items()
@@ -247,10 +253,8 @@ def arguments_document(record: Record | WorkflowRecord, redactor: Redactor, sigh
     """``args`` and ``kwargs`` of a document: what has a name is by name, so that its name can hide it."""
     if sight == "none":
         return {"args": WITHHELD, "kwargs": None}
-    try:
-        found = named_shown(record.secrets, record.arguments)
-    except (HeadraceError, ValueError, TypeError, RecursionError) as error:
-        return {"args": redactor.text(str(error)), "kwargs": None}
+    if isinstance(found := given(record), str):
+        return {"args": redactor.text(found), "kwargs": None}
     numbered = [value if sight == "all" else type(value).__name__ for name, value in found.items() if name.isdecimal()]
     return {"args": numbered, "kwargs": {name: value for name, value in found.items() if not name.isdecimal()}}
 
@@ -260,9 +264,7 @@ def preview(record: Record, redactor: Redactor, sight: Sight = "all") -> str:
         return ""
     if record.left_out:
         return f"{size(record.left_out)} of arguments"
-    try:
-        found = named_shown(record.secrets, record.arguments)
-    except (HeadraceError, ValueError, TypeError, RecursionError):
+    if isinstance(found := given(record), str):
         return "arguments that cannot be read"
     hidden = redactor.value(found)
     parts = [
@@ -277,17 +279,15 @@ def preview(record: Record, redactor: Redactor, sight: Sight = "all") -> str:
 def shared_values(records: Sequence[Record], redactor: Redactor) -> list[tuple[str, str]]:
     common: dict[str, Any] | None = None
     for record in records:
-        try:
-            found = {**record.headers, **named_shown(record.secrets, record.arguments)}
-        except (HeadraceError, ValueError, TypeError, RecursionError):
+        named = given(record)
+        if record.left_out or isinstance(named, str):
             return []
-        common = (
-            found if common is None else {name: value for name, value in common.items() if _has(found, name, value)}
-        )
-        if record.left_out or not common:
+        found = {**record.headers, **named}
+        common = {name: value for name, value in (common or found).items() if _has(found, name, value)}
+        if not common:
             return []
-    named = redactor.value(common or {})
-    texts = [(name, cut(json_text(value, indent=-1), 60)) for name, value in named.items() if value != HIDDEN]
+    shown = redactor.value(common or {})
+    texts = [(name, cut(json_text(value, indent=-1), 60)) for name, value in shown.items() if value != HIDDEN]
     return texts[:MOST_SHARED]
 
 

@@ -1,6 +1,5 @@
 // Improves pages that are whole without it: figures that stay fresh, times, keys, dialogs. Keeps no state but the page.
 const EVERY = 2000, SLOW = 5;
-const base = document.body.dataset.base || "";
 let skew = Number(document.body.dataset.now || 0) ? Number(document.body.dataset.now) - Date.now() : 0;
 let round = 0, waits = EVERY;
 
@@ -25,12 +24,12 @@ function refreshTimes() {
     }
   }
   for (const time of document.querySelectorAll("time[data-here]")) {
-    time.textContent = new Date(Number(time.dataset.here)).toLocaleString(undefined, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
+    time.textContent = new Date(Number(time.dataset.here)).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
     delete time.dataset.here;
   }
 }
 
-// -- live fragments --
+// -- live --
 function inUse(element) {
   const chosen = document.getSelection();
   return element.contains(document.activeElement) && document.activeElement !== document.body
@@ -90,12 +89,13 @@ function tellNewer(fresh) {
 
 async function refresh() {
   // The answer to a form has no address to ask again.
-  if (document.hidden || "still" in document.body.dataset || !(document.querySelector("[data-live]") || document.querySelector("[data-retry]"))) return;
+  const retry = document.querySelector("[data-retry]");
+  if (document.hidden || "still" in document.body.dataset || !(retry || document.querySelector("[data-live]"))) return;
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html", "x-headrace-poll": "1" }, credentials: "same-origin", cache: "no-store" });
-    if (answer.redirected && !document.querySelector("[data-retry]")) return;
+    const answer = await fetch(location.href, { headers: { accept: "text/html", "x-headrace-poll": "1" } });
+    if (answer.redirected && !retry) return;
     if (answer.ok) {
-      if (document.querySelector("[data-retry]")) { location.reload(); return; }
+      if (retry) { location.reload(); return; }
       replaceFragments(new DOMParser().parseFromString(await answer.text(), "text/html"));
       document.body.classList.remove("away");
       waits = EVERY;
@@ -173,7 +173,7 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "?") document.getElementById("keys")?.showModal();
 });
 
-// -- verbs, copies, theme --
+// -- verbs --
 // What destroys nothing comes first; what does, last.
 function confirmed(words, label, main) {
   const dialog = document.createElement("dialog"), no = ["no", "Leave it", ""], yes = ["yes", label, main ? "main" : "danger"];
@@ -252,8 +252,12 @@ if (toggle && !document.documentElement.dataset.theme) {
 }
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
-// The first box of a wide graph stands in its middle.
-for (const frame of document.querySelectorAll(".graph-frame")) frame.scrollLeft = (frame.scrollWidth - frame.clientWidth) / 2;
+// A graph opens at what broke, or at its first box; a traceback at its end, which names the error.
+for (const frame of document.querySelectorAll(".graph-frame")) {
+  const box = (frame.querySelector(".node.s-failed") || frame.querySelector(".node") || frame).getBoundingClientRect(), at = frame.getBoundingClientRect();
+  frame.scrollTo(box.right - at.x - at.width / 2, box.bottom - at.y - at.height / 2);
+}
+for (const trace of document.querySelectorAll(".fault .trace pre")) trace.scrollTop = trace.scrollHeight;
 refreshTimes();
 showCopies();
 setInterval(refreshTimes, 1000);
