@@ -79,6 +79,7 @@ def demo(
         for text in survived:
             say(text)
         _tell_packages(session, [*packages[:TOP], *_rest(packages[TOP:]), together("all", packages)])
+        say("")
         output.facts((name.replace("_", " "), f"{value:,}") for name, value in cost.items())
         say(line)
     return 1 if cost["lost"] else 0
