@@ -20,8 +20,8 @@ from bench.systems import HEADRACE
 from bench.tick_trial import trial
 from headrace import Headrace
 from headrace.model.form import Form
-from headrace.model.schedule_record import Policies, ScheduleRecord
 from headrace.protocol import ticks
+from headrace.protocol.ticks import Policies, ScheduleRecord
 from headrace.schedules.timetables import Timing
 
 _MICRO = 1_000_000

@@ -28,8 +28,8 @@ from headrace import Headrace
 from headrace.model.form import Form
 from headrace.model.ids import tick_of
 from headrace.model.job import FINAL
-from headrace.model.schedule_record import Policies, ScheduleRecord
 from headrace.protocol import ticks
+from headrace.protocol.ticks import Policies, ScheduleRecord
 from headrace.schedules.timetables import Timing, moment_of
 
 _MICRO, _MINUTE = 1_000_000, 60_000_000

@@ -30,11 +30,11 @@ ROOT = Path(__file__).resolve().parent.parent
 Purpose = Literal["worker", "command"]
 IMPORTED: dict[Purpose, tuple[str, ...]] = {
     "worker": (
-        "headrace.app", "headrace.cli.worker_order", "headrace.cli.worker_process", "headrace.schedules.catalog",
+        "headrace.app", "headrace.cli.worker_order", "headrace.cli.worker_process", "headrace.schedules.schedule_handle",
         "headrace.worker.dispatcher.loop", "headrace.worker.runner.runner_process", "redis",
     ),
     "command": (
-        "headrace.app", "headrace.admin.documents", "headrace.cli.session", "headrace.schedules.catalog",
+        "headrace.app", "headrace.admin.documents", "headrace.cli.session", "headrace.schedules.schedule_handle",
         "headrace.store.connection", "headrace.store.store", "redis", "rich.console", "rich.table",
     ),
 }  # fmt: skip

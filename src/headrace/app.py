@@ -43,8 +43,7 @@ from headrace.workflows.definition import Registered
 
 if TYPE_CHECKING:
     from headrace.cache import Cache, Cached, CachedOptions
-    from headrace.schedules.catalog import Schedules
-    from headrace.schedules.schedule_handle import CronOptions, EveryOptions, Schedule, Target
+    from headrace.schedules.schedule_handle import CronOptions, EveryOptions, Schedule, Schedules, Target
     from headrace.stats import Stats
     from headrace.store.store import AsyncStore, Store
     from headrace.tasks.job_handle import Job
@@ -273,16 +272,16 @@ class Headrace:
     @cached_property
     def schedules(self) -> Schedules:
         """The schedules that are stored, and those that this program declares. Cost: none."""
-        from headrace.schedules.catalog import Schedules
+        from headrace.schedules.schedule_handle import Schedules
 
         return Schedules(self.client, self.jobs.handle_of)
 
     def cron(self, expression: str, target: Target, *args: Any, **options: Unpack[CronOptions]) -> Schedule:
-        """Run a task or workflow at certain times; see :meth:`headrace.schedules.catalog.Schedules.cron`."""
+        """Run a task or workflow at certain times; see :meth:`headrace.schedules.schedule_handle.Schedules.cron`."""
         return self.schedules.cron(expression, target, *args, **options)
 
     def every(self, interval: Duration, target: Target, *args: Any, **options: Unpack[EveryOptions]) -> Schedule:
-        """Run a task or workflow at even intervals; see :meth:`headrace.schedules.catalog.Schedules.every`."""
+        """Run a task or workflow at even intervals; see :meth:`headrace.schedules.schedule_handle.Schedules.every`."""
         return self.schedules.every(interval, target, *args, **options)
 
     def include(self, *many: Tasks, move: bool = False) -> None:

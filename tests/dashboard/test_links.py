@@ -22,10 +22,10 @@ from headrace.dashboard import Dashboard
 from headrace.dashboard.job_pages import LISTED
 from headrace.dashboard.mounting import PAGES
 from headrace.dashboard.values_shown import quoted
-from headrace.model.bulk_operation import JobFilter
 from headrace.model.ended import EndKind
 from headrace.model.job import JobError, Outcome, error_json
 from headrace.protocol import consume
+from headrace.protocol.operations import JobFilter
 from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, operator
 from tests.dashboard.conftest import Shop

@@ -11,7 +11,7 @@ import pytest
 from headrace import Headrace
 from headrace.admin.event_log import EventRecord
 from headrace.context import CurrentJob
-from headrace.model.bulk_operation import JobFilter
+from headrace.protocol.operations import JobFilter
 from headrace.testing import Kit
 
 told: list[tuple[str, str]] = []

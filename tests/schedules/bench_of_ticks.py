@@ -6,8 +6,8 @@ from typing import Any
 
 from headrace.model.form import Form
 from headrace.model.ids import digits_of, make_id, ordered_id
-from headrace.model.schedule_record import Policies, ScheduleRecord
 from headrace.protocol import ticks
+from headrace.protocol.ticks import Policies, ScheduleRecord
 from headrace.schedules.timetables import Timing, refilled
 from tests.scripts.stage import ARGS, KEEP, SECOND, Stage
 

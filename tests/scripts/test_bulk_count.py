@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.bulk_operation import JobFilter
-from headrace.protocol.operations import count_meant
+from headrace.protocol.operations import JobFilter, count_meant
 from tests.scripts.stage import SECOND, Stage
 
 

@@ -2,10 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.bulk_operation import BulkProgress, BulkRequest, JobFilter, progress_of
 from headrace.model.job import JobError, error_json
 from headrace.model.job_record import cause_id
-from headrace.protocol.operations import bulk_piece, count_meant, told
+from headrace.protocol.operations import (
+    BulkProgress,
+    BulkRequest,
+    JobFilter,
+    bulk_piece,
+    count_meant,
+    progress_of,
+    told,
+)
 from tests.scripts.stage import KEEP, SECOND, Stage
 from tests.scripts.test_own_store import claim_own, own_id, store
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace.model.bulk_operation import JobFilter
 from headrace.protocol.index_pages import walk
-from headrace.protocol.operations import count_meant
+from headrace.protocol.operations import JobFilter, count_meant
 from tests.scripts.limited_stage import ACCOUNT, API, declare, put
 from tests.scripts.stage import Stage
 from tests.scripts.test_bulk_piece import Operation

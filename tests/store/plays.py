@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.model.bulk_operation import BulkRequest, JobFilter, progress_of
 from headrace.model.form import Form
 from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import DeclaredLimits
@@ -23,7 +22,15 @@ from headrace.protocol.limit_verbs import (
     release_hold,
     take_limits,
 )
-from headrace.protocol.operations import AlarmNote, due_calls, note_alarms, stored_watches
+from headrace.protocol.operations import (
+    AlarmNote,
+    BulkRequest,
+    JobFilter,
+    due_calls,
+    note_alarms,
+    progress_of,
+    stored_watches,
+)
 from headrace.protocol.overviews import store_load, why
 from headrace.protocol.script import Call
 from tests.schedules.bench_of_ticks import MINUTE, fire, put, row

@@ -17,8 +17,7 @@ from headrace.admin.queues import Queue
 from headrace.errors import OptionsError
 from headrace.model.job import Outcome
 from headrace.protocol import consume, operations
-from headrace.schedules.catalog import Schedules
-from headrace.schedules.schedule_handle import Schedule
+from headrace.schedules.schedule_handle import Schedule, Schedules
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.declared_limits import LimitSet
 

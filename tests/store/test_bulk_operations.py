@@ -9,8 +9,8 @@ import pytest
 from headrace import Headrace
 from headrace.admin.bulk_operations import BulkOperations, JobCount
 from headrace.errors import JobNotFound, OptionsError, StoreFull
-from headrace.model.bulk_operation import JobFilter
 from headrace.model.job_record import cause_id
+from headrace.protocol.operations import JobFilter
 from headrace.testing import Kit
 from tests.servers import Server
 

@@ -14,8 +14,8 @@ from headrace import Headrace, errors
 from headrace.protocol import index_pages, keys
 from headrace.protocol.script import Call
 from headrace.settings import Settings
-from headrace.store import connection_pool
-from headrace.store.connection_pool import AllInUse, ConnectionPool
+from headrace.store import connection
+from headrace.store.connection import AllInUse, ConnectionPool
 from headrace.store.store import Store
 from tests.deadline import eventually
 from tests.store.twin import KINDS, Twin, started
@@ -184,7 +184,7 @@ def test_a_child_does_not_wait_for_the_connections_of_its_parent(url: str) -> No
 def test_idle_connections_end_but_for_the_last(
     make: Make, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_pool, "IDLE", 0.1)
+    monkeypatch.setattr(connection, "IDLE", 0.1)
     twin = make()
     twin.run(size())
     client.client_pause(60_000, all=False)
@@ -209,7 +209,7 @@ def test_idle_connections_end_but_for_the_last(
 
 
 def test_a_connection_that_is_used_does_not_end(url: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_pool, "IDLE", 3600.0)
+    monkeypatch.setattr(connection, "IDLE", 3600.0)
     pool = ConnectionPool[object](4)
     pool.take(), pool.take()
 

@@ -28,12 +28,12 @@ from headrace.errors import (
     SettingsError,
     StoreUnavailable,
 )
-from headrace.model.bulk_operation import JobFilter
 from headrace.model.ids import shard_for, shard_of
 from headrace.model.job import Outcome, State
 from headrace.protocol import consume, overviews
 from headrace.protocol.index_pages import read_causes
 from headrace.protocol.limit_verbs import declare_limits
+from headrace.protocol.operations import JobFilter
 from headrace.testing import violations
 from tests.dashboard.asking import ask, operator
 from tests.deadline import eventually

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import HeadraceError
-from headrace.model.bulk_operation import JobFilter
+from headrace.protocol.operations import JobFilter
 from tests.system import storm_app
 from tests.system.storm_app import app
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Headrace
-from headrace.model.bulk_operation import BulkOperation, JobFilter
+from headrace.protocol.operations import BulkOperation, JobFilter
 from tests.deadline import eventually
 from tests.program import Program
 from tests.system.fleet import LEASE, Fleet

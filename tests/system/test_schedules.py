@@ -10,7 +10,7 @@ import pytest
 
 from headrace import Every
 from headrace.model.ids import run_id_of, tick_of
-from headrace.model.schedule_record import TickRecord
+from headrace.protocol.ticks import TickRecord
 from tests.deadline import eventually
 from tests.servers import Server
 from tests.system.fleet import Fleet

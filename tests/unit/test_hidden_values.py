@@ -16,12 +16,11 @@ from headrace.model.hidden_values import (
     hides,
     is_secret,
     named_shown,
-    places_of,
     shown,
     texts_of,
     without,
 )
-from headrace.model.parameters import Parameters
+from headrace.model.signature import Parameters, places_of
 from headrace.settings import HIDDEN
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from headrace import Cron, Headrace, Task
 from headrace.errors import ArgumentError, OptionsError
-from headrace.model.bulk_operation import JobFilter
+from headrace.protocol.operations import JobFilter
 
 # Port 1: a test that connects fails.
 app = Headrace("redis://localhost:1/0")

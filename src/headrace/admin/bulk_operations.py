@@ -18,23 +18,23 @@ import msgspec
 from headrace.admin.job_paging import own_page
 from headrace.errors import JobNotFound, OptionsError, Snooze, StoreFull
 from headrace.model.activity import MEANS, storable
-from headrace.model.bulk_operation import (
+from headrace.model.ids import on_shard, shard_of
+from headrace.model.job_record import Page, Record
+from headrace.model.limit_rules import is_whole
+from headrace.protocol import index_pages, operations, overviews, produce
+from headrace.protocol.keys import Keys
+from headrace.protocol.operations import (
     BULK_TASK,
     BulkOperation,
     BulkProgress,
     BulkRequest,
+    CountedPiece,
     JobFilter,
     added,
     operation_of,
     progress_of,
     whole_of,
 )
-from headrace.model.ids import on_shard, shard_of
-from headrace.model.job_record import Page, Record
-from headrace.model.limit_rules import is_whole
-from headrace.protocol import index_pages, operations, overviews, produce
-from headrace.protocol.keys import Keys
-from headrace.protocol.operations import CountedPiece
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
 from headrace.store.client import Client, Steps

@@ -19,13 +19,13 @@ from msgspec.structs import asdict
 from headrace.admin.alarms import AlarmRecord
 from headrace.model import codec
 from headrace.model.activity import Act, EventRecord
-from headrace.model.bulk_operation import BulkOperation
 from headrace.model.codec import decode, readable
 from headrace.model.hidden_values import hides, shown
 from headrace.model.job_record import AttemptRecord, Record
 from headrace.model.limit_rules import Concurrency, LimitState, Override, Rate
 from headrace.model.notation import iso
 from headrace.model.workflow import NodeRecord, WorkflowRecord
+from headrace.protocol.operations import BulkOperation
 from headrace.protocol.overviews import QueueFacts, RunnerFacts, WorkerFacts
 from headrace.settings import HIDDEN
 

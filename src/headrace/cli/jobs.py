@@ -25,16 +25,16 @@ from headrace.cli.arguments import (
 from headrace.cli.commands import command, group
 from headrace.cli.output import bar_of, distance, percent, several
 from headrace.cli.session import ExitCode, Session, UsageFault, close_values, confirm, user
-from headrace.model.bulk_operation import BulkProgress, JobFilter
 from headrace.model.job import State
 from headrace.model.notation import size
 from headrace.model.option_checks import OptionRow
 from headrace.model.options import ROWS
+from headrace.protocol.operations import BulkProgress, JobFilter
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.model.bulk_operation import BulkOperation
     from headrace.model.job_record import Page, Record
+    from headrace.protocol.operations import BulkOperation
 
 # Without --state: what happens now comes first, then what went wrong, then what is over.
 EACH: tuple[str, ...] = (

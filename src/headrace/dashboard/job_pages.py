@@ -34,13 +34,13 @@ from headrace.dashboard.values_shown import (
     result,
 )
 from headrace.errors import OptionsError
-from headrace.model.bulk_operation import JobFilter
 from headrace.model.codec import holds_sealed
 from headrace.model.headers import TRACE
 from headrace.model.ids import LENGTH, flow_of, is_flow, is_node
 from headrace.model.job import State
 from headrace.model.job_record import Page, Record, cause_id, has_slots
 from headrace.protocol import operations, produce
+from headrace.protocol.operations import JobFilter
 from headrace.protocol.overviews import why
 from headrace.store.client import Steps
 from headrace.tasks.edited_job import AGAIN, check_id

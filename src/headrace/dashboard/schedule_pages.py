@@ -22,10 +22,9 @@ from headrace.dashboard.values_shown import duration, link, plural, quoted
 from headrace.dashboard.visitors import Role
 from headrace.errors import HeadraceError, NotFound
 from headrace.model.notation import zone_of
-from headrace.model.schedule_record import ScheduleRecord, TickRecord
 from headrace.model.stacks import RunnerStacks
 from headrace.protocol import ticks
-from headrace.protocol.ticks import HISTORY
+from headrace.protocol.ticks import HISTORY, ScheduleRecord, TickRecord
 from headrace.schedules.schedule_handle import schedule_document, tick_document, upcoming
 from headrace.schedules.timetables import read_timing, time_of
 from headrace.tasks.bound_task import new_id

@@ -21,10 +21,10 @@ from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
 from headrace.dashboard.page_verbs import ask_first, fields_of, form_of, note, note_and_refresh, words_of
 from headrace.dashboard.values_shown import link, plural
 from headrace.errors import HeadraceError, JobNotFound
-from headrace.model.bulk_operation import VERBS, JobFilter
 from headrace.model.ids import flow_of, is_node
 from headrace.model.job_record import Record
 from headrace.protocol import produce
+from headrace.protocol.operations import VERBS, JobFilter
 from headrace.tasks.bound_task import new_id
 from headrace.tasks.edited_job import check_id
 

@@ -24,14 +24,13 @@ import msgspec
 
 from headrace.model import activity
 from headrace.model.limit_rules import LimitState
-from headrace.model.schedule_record import TickWord
 from headrace.protocol import overviews
 from headrace.protocol import stats_calls as protocol
 from headrace.protocol.limit_verbs import read_limits
 from headrace.protocol.overviews import CountedQueues, Overview, StoreLoad, store_load
 from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Held, Line
-from headrace.protocol.ticks import count_ticks
+from headrace.protocol.ticks import TickWord, count_ticks
 from headrace.stats.resolutions import MARK, OUTCOMES, QUEUES, TASKS, WORKERS, middle_of, workers_layout
 from headrace.stats.stats import Stats
 from headrace.store.client import Client

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Self, TypeAlias, TypeVar, cast, get_args
 import msgspec
 
 from headrace.model import codec
-from headrace.model.parameters import Parameters
 from headrace.settings import HIDDEN, Settings
 
 T = TypeVar("T")
@@ -53,24 +52,6 @@ def with_all(places: str) -> str:
 def is_secret(annotation: Any) -> bool:
     """Whether an annotation has the mark, on itself or within: ``Secret[str] | None``, ``list[Secret[str]]``."""
     return isinstance(annotation, SecretMark) or any(is_secret(part) for part in get_args(annotation))
-
-
-def places_of(parameters: Parameters, annotations: Mapping[str, Any]) -> str:
-    """Where secret values stand: names, numbers from 1, ``*3`` for the third on, ``**`` for all names, ``return``."""
-    return places_named(parameters, [name for name, annotation in annotations.items() if is_secret(annotation)])
-
-
-def places_named(parameters: Parameters, names: Iterable[str]) -> str:
-    found: list[str] = []
-    for name in names:
-        found.append(name)
-        if name in parameters.positions:
-            found.append(str(parameters.positions.index(name) + 1))
-        elif name == parameters.rest:
-            found.append(f"*{len(parameters.positions) + 1}")
-        elif name == parameters.others:
-            found.append("**")
-    return " ".join(found)
 
 
 def hides(places: str, place: str) -> bool:

@@ -21,8 +21,7 @@ from headrace.protocol.keys import OLDEST, SCHEMA, Keys, keys_at
 from headrace.protocol.operations import Greeting, greet
 from headrace.protocol.script import Call, Command
 from headrace.settings import Settings
-from headrace.store.connection import pause_before
-from headrace.store.connection_pool import AllInUse
+from headrace.store.connection import AllInUse, pause_before
 from headrace.store.raw_connection import RawConnection
 from headrace.store.url import Target, located
 from headrace.store.verdict import advice, no_cluster, node_of_a_cluster, not_applied, verdict

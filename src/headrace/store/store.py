@@ -21,8 +21,7 @@ from redis import exceptions as driver
 from headrace.clock import monotonic
 from headrace.protocol.script import Call
 from headrace.settings import Settings
-from headrace.store.connection import aconnect, read, send
-from headrace.store.connection_pool import ConnectionPool
+from headrace.store.connection import ConnectionPool, aconnect, read, send
 from headrace.store.raw_connection import RawConnection
 from headrace.store.reach import SILENCE, Reach, accepted, fill, loads, missing, names, values
 from headrace.store.surroundings import aside

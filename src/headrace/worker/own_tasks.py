@@ -15,10 +15,10 @@ from headrace.admin.event_log import EventHook
 from headrace.app import Headrace
 from headrace.context import current_job
 from headrace.model.activity import HOOK_TASKS, event_of
-from headrace.model.bulk_operation import BULK_TASK, BulkRequest, JobFilter
 from headrace.model.form import of_task
 from headrace.model.options import OWN
 from headrace.model.retry import Retry
+from headrace.protocol.operations import BULK_TASK, BulkRequest, JobFilter
 from headrace.tasks.task import Task
 
 # Seconds that a call of a hook may take; and two further starts, after 5 and 30 seconds.
