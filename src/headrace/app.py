@@ -202,7 +202,7 @@ class Headrace:
 
         The task's name is ``module.function``, the same in the script that defines it and in a worker that imports it.
         ``options``: see :class:`headrace.model.options.TaskOptions`. Raises OptionsError: an option is unknown, out of
-        range, or contradicts another. Raises DuplicateName: another task has this name.
+        range, or contradicts another. Raises OptionsError: another task has this name.
         """
         return decorated(partial(registry.define_task, self.registered, options), functions, options)
 
@@ -232,7 +232,7 @@ class Headrace:
         The function gets a :class:`headrace.Flow` and what ``create`` was given. It runs once per ``create``, where
         that is called; its name is formed as a task's. ``options``: see
         :class:`headrace.workflows.definition.WorkflowOptions`. Raises OptionsError: an option is unknown or out of
-        range, or the function cannot define workflows. Raises DuplicateName: another workflow has this name.
+        range, or the function cannot define workflows. Raises OptionsError: another workflow has this name.
         """
         decorate = partial(registry.define_workflow, self.registered, options)
         return decorate(functions[0]) if functions else decorate
@@ -289,7 +289,7 @@ class Headrace:
 
         Included once more they stay as they are. Either all of them are included or, if this raises, none. Cost: none.
         ``move``: take them from another application of this process that has included them, and has them no more.
-        Raises OptionsError: one is no :class:`headrace.Tasks`, or belongs to another application. Raises DuplicateName:
+        Raises OptionsError: one is no :class:`headrace.Tasks`, or belongs to another application. Raises OptionsError:
         two tasks, or two workflows, have one name.
         """
         registry.include(self.registered, many, move=move)
@@ -368,7 +368,7 @@ class Headrace:
 
         Does not poll. One that is not stored any more counts as ended: its ``result()`` raises ``JobNotFound``. Raises
         ArgumentError: something in ``jobs`` is not a handle of this application. Raises WaitRefused, StoreUnavailable,
-        AppClosed: as :meth:`Job.result`. Cost: a round trip per 100 jobs, a second one for those that have not ended,
+        ClosedError: as :meth:`Job.result`. Cost: a round trip per 100 jobs, a second one for those that have not ended,
         and one each five seconds.
 
         Args:
@@ -398,7 +398,7 @@ class Headrace:
         self, jobs: Iterable[H], timeout: Duration | None = None, *, allow_wait: bool = False
     ) -> Completions[H]:
         """Give jobs and runs as they end, ``for`` and ``async for``; arguments, errors and cost as for :meth:`wait`.
-        Raises ResultTimeout: while iterating: ``timeout`` seconds are over since this call, and some have not ended.
+        Raises WaitTimeout: while iterating: ``timeout`` seconds are over since this call, and some have not ended.
         """
         from headrace.workflows.run import Completions
 

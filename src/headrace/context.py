@@ -195,7 +195,7 @@ class CurrentJob:
     @property
     def payloads(self) -> list[Payload]:
         """What the direct parents of this node returned, in edge order; empty for a plain job. A node that is passed as
-        an argument is the first way to its output; this is for those in ``after=``. Raises ``ResultUndecodable`` where
+        an argument is the first way to its output; this is for those in ``after=``. Raises ``ResultMismatch`` where
         an output cannot be read, or is nested too deeply.
         """
         # Values that several nodes take, and that are stored once for all of them, are parents without a name.

@@ -19,7 +19,7 @@ from random import random as _dice
 from typing import Any, Generic, Protocol, TypeVar
 from zlib import crc32
 
-from headrace.errors import OptionsError, PoolClosed, PoolFull
+from headrace.errors import ClosedError, OptionsError, PoolFull
 
 
 class Named(Protocol):
@@ -248,8 +248,8 @@ def named(strategy: str | Strategy[M]) -> Strategy[M]:
     return found
 
 
-def no_members() -> PoolClosed:
-    return PoolClosed("the pool has no members: it was not started, or it was shut down")
+def no_members() -> ClosedError:
+    return ClosedError("the pool has no members: it was not started, or it was shut down")
 
 
 def nobody_free(members: Sequence[object]) -> PoolFull:

@@ -73,11 +73,11 @@ class BrokerUnavailable(ServerError):
 
 
 class OptionsError(HeadraceError, ValueError):
-    """An option of a job, task, schedule, limit, count or picture cannot be used, or contradicts another."""
+    """An option of a job, task, schedule, limit, count or picture cannot be used, contradicts another, or is taken."""
 
 
 class ArgumentError(HeadraceError, TypeError):
-    """An argument cannot be sent, or does not fit the task's annotation; names the argument and the path in it."""
+    """An argument or result cannot be sent, or does not fit the task's annotation; names it and the path in it."""
 
 
 class PayloadTooLarge(HeadraceError, ValueError):
@@ -110,10 +110,6 @@ class EnvelopeError(HeadraceError, ValueError):
         self.row = row
 
 
-class DuplicateName(HeadraceError, ValueError):
-    """Two tasks, workflows, limits or schedules were given one name."""
-
-
 class DuplicateJob(HeadraceError):
     """Another job holds the name of a unique one with ``clash="raise"``; nothing of this call is stored.
 
@@ -127,12 +123,12 @@ class DuplicateJob(HeadraceError):
         self.id, self.job = id, job
 
 
-class LimitInUse(HeadraceError, RuntimeError):
-    """A limit cannot be deleted while code that runs declares it, or jobs or programs hold it."""
+class StateError(HeadraceError, RuntimeError):
+    """The state of the job or workflow does not allow this, or a limit is in use: code that runs declares it."""
 
 
-class LimitTimeout(HeadraceError, TimeoutError):
-    """A limit that a program waited for, ``hold(wait=...)``, did not open in time."""
+class WaitTimeout(HeadraceError, TimeoutError):
+    """A job, workflow, limit or call of a pool was not ready in time. Jobs go on; a call not begun never runs."""
 
 
 class LaneFull(HeadraceError, RuntimeError):
@@ -154,16 +150,8 @@ class LaneFull(HeadraceError, RuntimeError):
         return LaneFull, (self.limit, self.backlog, self.waiting)
 
 
-class TasksNotIncluded(HeadraceError, RuntimeError):
-    """A task of a :class:`headrace.Tasks` that no application includes was to be enqueued: ``app.include(...)``."""
-
-
 class AppImportError(HeadraceError):
-    """The application's module could not be imported, or holds no application."""
-
-
-class PreloadError(HeadraceError):
-    """A step of a worker's warm-up failed, or left behind what a fork must not find; names the step and the culprit."""
+    """The application's module could not be imported, holds no application, or a step of its warm-up failed."""
 
 
 class LifespanError(HeadraceError):
@@ -182,24 +170,8 @@ class WorkflowNotFound(NotFound):
     """No workflow of this id is stored: it never existed, was deleted, is kept no longer, or the server lost it."""
 
 
-class WorkflowStateError(HeadraceError):
-    """The workflow's state does not allow this."""
-
-
-class ResultTimeout(HeadraceError, TimeoutError):
-    """The job or workflow did not finish within the time that the caller was ready to wait."""
-
-
-class JobStateError(HeadraceError):
-    """The job's state does not allow this."""
-
-
 class ResultMismatch(HeadraceError, TypeError):
-    """What a task returned does not fit its return annotation; the job fails, and no reader sees the value."""
-
-
-class ResultUndecodable(HeadraceError, ValueError):
-    """The stored result does not fit the task's return annotation."""
+    """What a task returned, or the stored result, does not fit the return annotation of the task."""
 
 
 class JobUnsuccessful(HeadraceError):
@@ -221,23 +193,19 @@ class JobFailed(JobUnsuccessful):
 
 
 class JobCancelled(JobUnsuccessful):
-    """The job was cancelled or expired before it started."""
+    """The job was cancelled, expired before it started, or is a node that its workflow passed over."""
 
 
 class JobQuarantined(JobUnsuccessful):
     """The job crashed its runners too often, or its record cannot be read."""
 
 
-class JobSkipped(JobUnsuccessful):
-    """The job is a node of a workflow that was passed over: its condition, or the policy of an edge, said so."""
-
-
 class WaitRefused(HeadraceError):
     """A wait for a job or workflow would hold up a runner, an event loop or a worker's start; see the text."""
 
 
-class AppClosed(HeadraceError):
-    """The application was closed, or the interpreter ended, while this waited for a job or workflow, which goes on."""
+class ClosedError(HeadraceError, RuntimeError):
+    """The application or pool was closed, or belongs to the parent of this process, or the interpreter ends."""
 
 
 class NoCurrentJob(HeadraceError, LookupError):
@@ -250,10 +218,6 @@ class WorkflowError(HeadraceError, ValueError):
 
 class MissingExtra(HeadraceError, ImportError):
     """This needs an optional part of Headrace that is not installed; the text has the command that installs it."""
-
-
-class PoolClosed(HeadraceError, RuntimeError):
-    """The pool was shut down, has no members, or belongs to the process that this one was forked from."""
 
 
 class PoolFull(HeadraceError):
@@ -276,14 +240,6 @@ class MemberDied(HeadraceError, RuntimeError):
         super().__init__(text)
         self.member = member
         self.reason = reason
-
-
-class CallTimeout(HeadraceError, TimeoutError):
-    """A call to a pool did not end, or was not begun, in time. One that had not begun never runs."""
-
-
-class UnsendableResult(HeadraceError, TypeError):
-    """What a call returned or raised in another process cannot be sent back from there."""
 
 
 class Interrupt(BaseException):

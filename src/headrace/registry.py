@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast, overload
 from weakref import WeakSet
 
-from headrace.errors import DuplicateName, OptionsError
+from headrace.errors import OptionsError
 from headrace.model import option_checks
 from headrace.model.form import Options, of_task
 from headrace.model.limit_rules import limit_names
@@ -51,7 +51,7 @@ class Tasks:
     ``app.include(tasks)``. The module needs no application to be imported, so it never imports one in a circle.
     What is defined after the inclusion belongs to the application at once. One set belongs to one application.
 
-    Until it is included its functions run in place; to enqueue one raises :class:`TasksNotIncluded`.
+    Until it is included its functions run in place; to enqueue one raises :class:`OptionsError`.
 
     Attributes:
         tasks: by name, what was defined here; a workflow is a task too, by the name ``workflow:...``.
@@ -280,8 +280,8 @@ def _no_tasks(one: object) -> str:
     return f"app.include takes headrace.Tasks, not {one!r:.80}{hint or ': tasks = Tasks() makes them'}"
 
 
-def _duplicate(what: str, name: str, known: Callable[..., Any], other: Callable[..., Any]) -> DuplicateName:
-    return DuplicateName(
+def _duplicate(what: str, name: str, known: Callable[..., Any], other: Callable[..., Any]) -> OptionsError:
+    return OptionsError(
         f"there is a {what} {name} already ({place_of(known)}): give the one at {place_of(other)} another name "
         f"with @app.{what}(name=...)"
     )

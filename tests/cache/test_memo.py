@@ -13,7 +13,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.cache.app_cache import NAMES, is_plain
-from headrace.errors import ArgumentError, FrozenValue, OptionsError, ResultMismatch, ResultUndecodable
+from headrace.errors import ArgumentError, FrozenValue, OptionsError, ResultMismatch
 
 
 @dataclass
@@ -242,7 +242,7 @@ def test_a_result_that_would_come_back_as_another_type_is_refused_where_it_is_ma
     with pytest.raises(ResultMismatch, match=r"annotation: invalid enum value at result\[0\]$"):
         hush("geheim")
     app.cache.set(hush.name_of("a"), ["geheim"])
-    with pytest.raises(ResultUndecodable, match=r"\(invalid enum value at result\[0\]\)"):
+    with pytest.raises(ResultMismatch, match=r"\(invalid enum value at result\[0\]\)"):
         hush("a")
 
 
@@ -281,7 +281,7 @@ def test_a_result_that_fits_no_more_says_so(app: Headrace) -> None:
         return Point(1, [])
 
     app.cache.set(point.name_of(), {"x": "no number"})
-    with pytest.raises(ResultUndecodable, match=r"\.clear\(\)"):
+    with pytest.raises(ResultMismatch, match=r"\.clear\(\)"):
         point()
 
 

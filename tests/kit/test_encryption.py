@@ -15,11 +15,11 @@ from headrace import Flow, Headrace, Job, Retry, Secret, Tasks, current_job
 from headrace.errors import (
     JobFailed,
     JobQuarantined,
-    JobStateError,
     MissingExtra,
     NotDecrypted,
     OptionsError,
     SettingsError,
+    StateError,
 )
 from headrace.testing import Kit
 
@@ -216,7 +216,7 @@ def test_a_copied_or_changed_value_does_not_run(kit: Kit, change: str) -> None:
 
 def test_encrypted_arguments_cannot_be_edited(kit: Kit) -> None:
     job = kit.app.tasks["greet"].enqueue("ada")
-    with pytest.raises(JobStateError, match="encrypted"):
+    with pytest.raises(StateError, match="encrypted"):
         kit.app.jobs.again(job.id)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from headrace import Pool
-from headrace.errors import CallTimeout, MemberDied, OptionsError, PoolBroken, PoolClosed, PoolFull
+from headrace.errors import ClosedError, MemberDied, OptionsError, PoolBroken, PoolFull, WaitTimeout
 from headrace.pool import Alert, Overrun, processes
 from headrace.pool.scheduler import lease_call
 from headrace.pool.state import Lease
@@ -292,7 +292,7 @@ def test_a_leased_member_works_for_one_caller_alone(make: Make, kind: str, up: U
         assert [call.result(20) for call in calls] == [0, 2, 4, 6, 8]
         assert not other.done()
     assert other.result(20) == first
-    with pytest.raises(PoolClosed, match="lease is over"):
+    with pytest.raises(ClosedError, match="lease is over"):
         member.submit(chores.double, 1)
     pool.shutdown()
 
@@ -312,7 +312,7 @@ def test_run_gives_the_member_back_whatever_happens(make: Make, kind: str, up: U
 def test_waiting_for_a_lease_has_an_end_and_never_costs_a_member(make: Make, kind: str, blocks: Blocks) -> None:
     pool = make(1, kind=kind)
     _, release = blocks.hold(pool)
-    with pytest.raises(CallTimeout):
+    with pytest.raises(WaitTimeout):
         pool.reserve(timeout=0.05)
     release.touch()
     assert pool.call(chores.double, 1, timeout=20) == 2
@@ -330,7 +330,7 @@ def test_no_member_is_lost_when_waiters_give_up_just_as_they_are_served(make: Ma
                         time.sleep(0.0002)
                 else:
                     pool.call(time.sleep, 0.0003, timeout=0.0005)
-            except CallTimeout:
+            except WaitTimeout:
                 continue
 
     threads = [threading.Thread(target=impatient) for _ in range(8)]
@@ -365,7 +365,7 @@ def test_a_leased_member_that_dies_ends_its_lease(make: Make) -> None:
     with pool.reserve() as member:
         with pytest.raises(MemberDied):
             member.call(chores.kill_me)
-        with pytest.raises(PoolClosed, match="or died"):
+        with pytest.raises(ClosedError, match="or died"):
             eventually(lambda: member.call(chores.double, 1) and False, 20)
     assert pool.call(chores.double, 1, timeout=20) == 2
 
@@ -608,7 +608,7 @@ def test_a_fork_is_told_that_the_pool_is_not_its_own(make: Make, kind: str) -> N
     def ask() -> None:
         try:
             pool.call(chores.double, 1)
-        except PoolClosed as error:
+        except ClosedError as error:
             queue.put(str(error))
 
     process = context.Process(target=ask)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace import Pool
-from headrace.errors import CallTimeout, PoolBroken, PoolClosed, PoolFull
+from headrace.errors import ClosedError, PoolBroken, PoolFull, WaitTimeout
 from tests.deadline import eventually
 from tests.pool import chores
 from tests.processes import lives
@@ -82,7 +82,7 @@ def test_a_key_is_accepted_by_its_member_alone(starting: Starting) -> None:
 def test_what_waits_for_the_start_can_be_cancelled_and_expires(starting: Starting, tmp_path: Path) -> None:
     pool, go = starting(1, backlog=0)
     assert pool.submit(chores.note, tmp_path / "notes", "1", strategy="next_available").cancel()
-    with pytest.raises(CallTimeout):
+    with pytest.raises(WaitTimeout):
         pool.submit(chores.note, tmp_path / "notes", "2", strategy="next_available", timeout=0.01).result(20)
     call = pool.submit(chores.double, 1, strategy="next_available")
     go()
@@ -92,7 +92,7 @@ def test_what_waits_for_the_start_can_be_cancelled_and_expires(starting: Startin
 
 def test_members_are_waited_for(starting: Starting) -> None:
     pool, go = starting(3)
-    with pytest.raises(CallTimeout, match=r"members \[0, 1, 2\] were not ready within 0.01 s"):
+    with pytest.raises(WaitTimeout, match=r"members \[0, 1, 2\] were not ready within 0.01 s"):
         pool.wait_ready(0.01)
     waiting = threading.Thread(target=pool.wait_ready)
     waiting.start()
@@ -112,7 +112,7 @@ def test_members_that_cannot_start_are_not_waited_for(make: Make, kind: str) -> 
         pool.wait_ready(60)
     closed = make(1, kind=kind)
     closed.shutdown()
-    with pytest.raises(PoolClosed):
+    with pytest.raises(ClosedError):
         closed.wait_ready(60)
 
 

@@ -25,7 +25,7 @@ from headrace.dispatch import (
     slot,
 )
 from headrace.dispatch import hash as by_key
-from headrace.errors import OptionsError, PoolClosed, PoolFull
+from headrace.errors import ClosedError, OptionsError, PoolFull
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def test_who_is_away_counts_as_busy(choose: object) -> None:
 def test_nobody_at_all_is_a_typed_error() -> None:
     for name, choose in STRATEGIES.items():
         if name != "available":
-            with pytest.raises((PoolClosed, PoolFull)):
+            with pytest.raises((ClosedError, PoolFull)):
                 choose(crew(), "key")
 
 

@@ -12,7 +12,6 @@ from headrace import Cron, Every, Headrace
 from headrace.context import CurrentJob
 from headrace.errors import (
     ArgumentError,
-    DuplicateName,
     NotFound,
     OptionsError,
 )
@@ -41,7 +40,7 @@ def test_what_is_declared_waits_for_a_worker(app: Headrace) -> None:
     assert list(app.schedules.declared) == ["report", "nightly"]
     # A module that is imported again declares the same.
     app.every(HOUR * 6, task.options(queue="low"), "sales", offset=HOUR, name="nightly")
-    with pytest.raises(DuplicateName, match="name="):
+    with pytest.raises(OptionsError, match="name="):
         app.every(HOUR, task, "sales")
     with pytest.raises(NotFound):
         one.next(3)
@@ -174,7 +173,7 @@ def test_code_and_run_time_share_no_name(app: Headrace) -> None:
     app.client.run(consume.register(app.client.keys, "w", 10_000_000, ["place", "x"]))
     rows = [one.row for one in app.schedules.declared.values()]
     assert app.client.run(ticks.declare(app.client.keys, "w", rows)) == ["created"]
-    with pytest.raises(DuplicateName, match="code declares"):
+    with pytest.raises(OptionsError, match="code declares"):
         app.schedules.put("mine", Every(60), app.tasks["report"], "a")
 
 

@@ -21,11 +21,11 @@ from headrace.errors import (
     JobFailed,
     JobNotFound,
     JobQuarantined,
-    JobStateError,
     OptionsError,
-    ResultTimeout,
-    ResultUndecodable,
+    ResultMismatch,
+    StateError,
     WaitRefused,
+    WaitTimeout,
 )
 from headrace.model.job import Claim, JobError, Outcome, error_json
 from headrace.protocol import consume
@@ -134,7 +134,7 @@ async def test_coroutines_that_wait_are_woken(
 
 def test_waiting_ends_at_its_time_and_the_job_goes_on(app: Headrace) -> None:
     job = app.tasks["fetch"].enqueue()
-    with pytest.raises(ResultTimeout, match=rf"job {job.id} of fetch is ready after 0 s: ask again, or cancel it"):
+    with pytest.raises(WaitTimeout, match=rf"job {job.id} of fetch is ready after 0 s: ask again, or cancel it"):
         job.result(timeout=0)
     with pytest.raises(TimeoutError, match=r"is ready after 0.05 s: no worker lives: start one with"):
         job.result(timeout=timedelta(milliseconds=50))
@@ -147,13 +147,13 @@ async def test_who_waited_in_vain_hears_what_is_missing(app: Headrace) -> None:
     job = await app.tasks["fetch"].options(queue="mail").aenqueue()
     app.client.run(consume.register(app.client.keys, OWNER, 60_000_000, ["place", "host:1", "queues", "default"]))
     told = "no worker serves queue mail; workers serve default: start one with headrace worker APP --queues mail; ask again"
-    with pytest.raises(ResultTimeout, match=told):
+    with pytest.raises(WaitTimeout, match=told):
         await job.aresult(timeout=0.01)
     waits = asyncio.create_task(job.aresult(timeout=60))
     while app.client.ends._life is None:
         await asyncio.sleep(0.001)
     trips = app.client.store.round_trips
-    with pytest.raises(ResultTimeout, match=told):
+    with pytest.raises(WaitTimeout, match=told):
         job.result(timeout=0.01, allow_wait=True)
     assert app.client.store.round_trips == trips, "all that waits shares the listener's connection"
     waits.cancel()
@@ -163,7 +163,7 @@ async def test_who_waited_in_vain_hears_what_is_missing(app: Headrace) -> None:
 def test_a_look_is_one_round_trip_and_needs_no_listener(app: Headrace, loaded: None) -> None:
     job = app.tasks["fetch"].enqueue()
     trips = app.client.store.round_trips
-    with pytest.raises(ResultTimeout):
+    with pytest.raises(WaitTimeout):
         job.result(timeout=0)
     assert app.client.store.round_trips == trips + 1
     assert not [one for one in threading.enumerate() if one.name == "headrace-ends"]
@@ -203,7 +203,7 @@ def test_a_quarantine_names_signal_and_memory(app: Headrace, worker: Worker) -> 
 def test_a_result_that_does_not_fit_is_told(app: Headrace, worker: Worker) -> None:
     job = app.tasks["resize"].enqueue("u", [])
     worker.succeed(b"\x81\xa5width\xa1x")
-    with pytest.raises(ResultUndecodable, match=r"expected int, got str at result.width"):
+    with pytest.raises(ResultMismatch, match=r"expected int, got str at result.width"):
         job.result()
 
 
@@ -239,12 +239,12 @@ def test_a_cancelled_job_stays_as_long_as_its_failures_would(app: Headrace) -> N
 async def test_retry_runs_a_finished_job_again(app: Headrace, worker: Worker) -> None:
     job = app.tasks["fetch"].enqueue()
     (claim,) = worker.claim()
-    with pytest.raises(JobStateError, match="is running: only a job that has ended can be retried"):
+    with pytest.raises(StateError, match="is running: only a job that has ended can be retried"):
         job.retry()
     worker.settle(claim, "succeeded", b"\xc0")
     job.retry()
     assert job.state is State.READY
-    with pytest.raises(JobStateError, match="is ready: only a job that has ended can be retried"):
+    with pytest.raises(StateError, match="is ready: only a job that has ended can be retried"):
         job.retry()
     worker.succeed(b"\xc0")
     await job.aretry()
@@ -265,9 +265,9 @@ async def test_a_wait_that_would_hold_a_runner_or_a_loop_is_refused(app: Headrac
     with pytest.raises(WaitRefused, match=r"wait\(\) would block the event loop: await run, or accept it with allow_"):
         run.wait(5)
     for at_once in (0, timedelta(0)):
-        with pytest.raises(ResultTimeout):
+        with pytest.raises(WaitTimeout):
             job.result(timeout=at_once)
-        with pytest.raises(ResultTimeout):
+        with pytest.raises(WaitTimeout):
             run.wait(timeout=at_once)
     worker.succeed(app.tasks["fetch"].pack_result(b"x"))
     assert await job == job.result(allow_wait=True) == b"x"

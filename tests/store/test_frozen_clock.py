@@ -11,7 +11,7 @@ import pytest
 from freezegun import freeze_time
 
 from headrace import Headrace
-from headrace.errors import ResultTimeout, StoreUnavailable
+from headrace.errors import StoreUnavailable, WaitTimeout
 from tests.servers import free_port
 
 WHEN = "2026-01-01"
@@ -32,14 +32,14 @@ def app(url: str) -> Iterator[Headrace]:
 def test_a_result_is_waited_for_no_longer_than_asked(app: Headrace) -> None:
     with freeze_time(WHEN):
         job = app.tasks["double"].enqueue(2)
-        with pytest.raises(ResultTimeout):
+        with pytest.raises(WaitTimeout):
             job.result(timeout=0.1)
 
 
 async def test_a_coroutine_waits_no_longer_than_asked(app: Headrace) -> None:
     with freeze_time(WHEN, real_asyncio=True):  # without it, no time-out of asyncio ends
         job = await app.tasks["double"].aenqueue(2)
-        with pytest.raises(ResultTimeout):
+        with pytest.raises(WaitTimeout):
             await job.aresult(timeout=0.1)
     await app.aclose()
 
@@ -56,13 +56,13 @@ def test_a_program_that_imports_headrace_under_a_frozen_clock_waits_in_time(url:
         from freezegun import freeze_time
         with freeze_time("{WHEN}"):
             from headrace import Headrace
-            from headrace.errors import ResultTimeout
+            from headrace.errors import WaitTimeout
             app = Headrace(url="{url}")
             @app.task(name="double")
             def double(number: int) -> int: ...
             try:
                 double.enqueue(2).result(timeout=0.1)
-            except ResultTimeout:
+            except WaitTimeout:
                 print("in time")
         app.close()
     """

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace import Concurrency, Headrace, Rate
-from headrace.errors import LimitTimeout, NotFound, OptionsError
+from headrace.errors import NotFound, OptionsError, WaitTimeout
 from tests.deadline import eventually
 from tests.servers import connect
 
@@ -37,7 +37,7 @@ def test_a_block_holds_the_limit_until_it_ends(app: Headrace) -> None:
     one = app.limits["one"]
     with one.hold():
         assert held(app, "one") == 1
-        with pytest.raises(LimitTimeout, match=r"limit one did not open within 0 s"), one.hold(wait=0):
+        with pytest.raises(WaitTimeout, match=r"limit one did not open within 0 s"), one.hold(wait=0):
             pass
     assert held(app, "one") == 0
     with pytest.raises(ZeroDivisionError), one.hold():
@@ -52,7 +52,7 @@ def test_a_coroutine_holds_it_alike(app: Headrace) -> None:
             first = deadline(app)
             await asyncio.to_thread(eventually, lambda: deadline(app) > first)
             assert not mine.lost
-            with pytest.raises(LimitTimeout):
+            with pytest.raises(WaitTimeout):
                 async with one.hold(wait=0.01):
                     pass
         async with one.hold(wait=5):
@@ -98,7 +98,7 @@ def test_values_are_held_apart(app: Headrace) -> None:
     account = app.limits["account"]
     with account.hold("acme"), account.hold("other"):
         assert held(app, "account", "acme") == 1
-        with pytest.raises(LimitTimeout), account.hold("acme", wait=0):
+        with pytest.raises(WaitTimeout), account.hold("acme", wait=0):
             pass
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import Concurrency, Headrace, Limit, Rate
-from headrace.errors import LaneFull, LimitInUse, NotFound, OptionsError
+from headrace.errors import LaneFull, NotFound, OptionsError, StateError
 from headrace.protocol import consume
 from headrace.protocol.limit_verbs import declare_limits
 
@@ -128,7 +128,7 @@ def test_a_limit_is_deleted_once_no_worker_declares_it(app: Headrace, do: Verb) 
     app.client.run(consume.register(keys, "w1", 10**9, ["place", "here:1"]))
     app.client.run(declare_limits(keys, "w1", [], app.limits.declared()))
     do(limit, "pause", "acme")
-    with pytest.raises(LimitInUse, match=r"limit account is declared by code that runs \(here:1\): take it out"):
+    with pytest.raises(StateError, match=r"limit account is declared by code that runs \(here:1\): take it out"):
         do(limit, "delete")
     assert app.client.run(consume.retire(keys, "w1", 0))
     assert do(limit, "delete") == 0

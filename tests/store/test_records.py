@@ -19,8 +19,8 @@ from headrace.errors import (
     JobFailed,
     JobNotFound,
     OptionsError,
-    ResultTimeout,
-    ResultUndecodable,
+    ResultMismatch,
+    WaitTimeout,
 )
 from headrace.model.codec import ParentOutput
 from headrace.protocol.keys import keys_of
@@ -117,7 +117,7 @@ def test_what_cannot_be_read_raises_where_it_is_asked_for_and_breaks_no_list(
     broken = records[alien.id]
     with pytest.raises(CorruptRecord, match="the stored arguments of resize cannot be read"):
         assert broken.arguments
-    with pytest.raises(ResultUndecodable, match="packed_result has the bytes"):
+    with pytest.raises(ResultMismatch, match="packed_result has the bytes"):
         assert broken.result
     assert (broken.packed_args, broken.fields["result"], broken.finished) == (b"\xc1", b"\xc1", None)
     assert str(ID) not in repr(records[good.id])
@@ -135,7 +135,7 @@ def test_a_handle_of_an_id_takes_no_trip_and_knows_its_task_later(app: Headrace,
     assert found == job
     assert found.state is State.READY
     assert found.task == ""
-    with pytest.raises(ResultTimeout, match="of resize is ready"):
+    with pytest.raises(WaitTimeout, match="of resize is ready"):
         found.result(0)
     kit.drain()
     assert (found.result(0), found.task) == (Size(8), "resize")

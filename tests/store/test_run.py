@@ -15,9 +15,9 @@ from headrace.errors import (
     JobNotFound,
     NotFound,
     OptionsError,
-    ResultTimeout,
+    StateError,
+    WaitTimeout,
     WorkflowNotFound,
-    WorkflowStateError,
 )
 from headrace.model.ids import node_id
 from headrace.model.workflow import Graph
@@ -167,7 +167,7 @@ def test_what_a_state_does_not_allow_is_said(
         run.start()
         dispatcher.work({1: end})
     assert run.state == end
-    with pytest.raises(WorkflowStateError, match=text):
+    with pytest.raises(StateError, match=text):
         getattr(run, verb)()
     assert run.state == end
 
@@ -180,7 +180,7 @@ def test_a_key_that_lives_elsewhere_is_not_taken_back(app: Headrace, dispatcher:
     dispatcher.work({1: "failed"})
     second = create(app, chain("a", key="one"))
     assert second.created
-    with pytest.raises(WorkflowStateError, match="has a key that another live workflow has taken"):
+    with pytest.raises(StateError, match="has a key that another live workflow has taken"):
         first.retry_failed()
 
 
@@ -205,13 +205,13 @@ def test_a_wait_hears_of_the_end(
 
 def test_a_wait_ends_with_its_time(app: Headrace) -> None:
     run = create(app, chain("a"))
-    with pytest.raises(ResultTimeout, match=r"of chain is pending after 0.05 s: nothing of it runs before start\(\)$"):
+    with pytest.raises(WaitTimeout, match=r"of chain is pending after 0.05 s: nothing of it runs before start\(\)$"):
         run.wait(0.05)
     run.start()
-    with pytest.raises(ResultTimeout, match=r"of chain is running after 0 s: headrace workflows show \w+ tells what"):
+    with pytest.raises(WaitTimeout, match=r"of chain is running after 0 s: headrace workflows show \w+ tells what"):
         run.wait(0)
     run.stop()
-    with pytest.raises(ResultTimeout, match=r"is stopped after 0 s: nothing of it starts before start\(\), which lets"):
+    with pytest.raises(WaitTimeout, match=r"is stopped after 0 s: nothing of it starts before start\(\), which lets"):
         run.wait(0)
 
 

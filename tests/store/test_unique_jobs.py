@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import Debounce, Every, Flow, Headrace, Job, Latest, Throttle, Unique
-from headrace.errors import DuplicateJob, JobStateError, OptionsError
+from headrace.errors import DuplicateJob, OptionsError, StateError
 from tests.store.test_app import Worker
 
 
@@ -99,7 +99,7 @@ def test_a_retry_by_hand_needs_the_name(app: Headrace) -> None:
     (claim,) = worker.claim()
     worker.settle(claim, "failed", b"{}")
     other = task.enqueue("a")
-    with pytest.raises(JobStateError, match=f"is unique, and {other.id} has its name"):
+    with pytest.raises(StateError, match=f"is unique, and {other.id} has its name"):
         failed.retry()
     other.cancel()
     failed.retry()

@@ -14,15 +14,15 @@ import redis
 
 from headrace import Headrace, Job
 from headrace.errors import (
-    AppClosed,
     ArgumentError,
+    ClosedError,
     JobFailed,
     JobNotFound,
     OptionsError,
-    ResultTimeout,
     ServerError,
     StoreUnavailable,
     WaitRefused,
+    WaitTimeout,
 )
 from headrace.model import codec
 from headrace.model.job import JobError, error_json
@@ -157,7 +157,7 @@ def test_a_listener_leaves_when_nothing_is_waited_for(
     monkeypatch.setattr(end_listener, "IDLE", 0.05)
     for _ in range(2):
         (job,) = enqueue(app, 1)
-        with pytest.raises(ResultTimeout):
+        with pytest.raises(WaitTimeout):
             job.result(timeout=0.01)
         eventually(lambda: not listening())
         eventually(lambda: len(ours(client)) == 1)
@@ -300,7 +300,7 @@ def test_a_wait_ends_in_its_time_while_the_server_is_away(
         (job,), errors = enqueue(app, 1), list[str]()
 
         def thread() -> None:
-            with pytest.raises(ResultTimeout, match=r"is ready after 5 s: the server does not answer \(.*\); ask") as e:
+            with pytest.raises(WaitTimeout, match=r"is ready after 5 s: the server does not answer \(.*\); ask") as e:
                 job.result(timeout=5)
             errors.append(str(e.value))
 
@@ -317,7 +317,7 @@ def test_a_close_ends_the_waits(
     jobs, ended = enqueue(app, 2), list[str]()
 
     def thread(wait: Callable[[], object]) -> None:
-        with pytest.raises(AppClosed, match="was closed during this wait"):
+        with pytest.raises(ClosedError, match="was closed during this wait"):
             wait()
         ended.append("closed")
 
@@ -454,9 +454,7 @@ def test_as_completed_says_what_is_late(app: Headrace, worker: Worker) -> None:
     work(app, worker, 1)
     completed = iter(app.as_completed(jobs, timeout=0.05))
     assert next(completed) == jobs[0]
-    with pytest.raises(
-        ResultTimeout, match=r"^7 of 8 have not ended after 0.05 s: \w+, .* and 2 more: wait again"
-    ) as e:
+    with pytest.raises(WaitTimeout, match=r"^7 of 8 have not ended after 0.05 s: \w+, .* and 2 more: wait again") as e:
         next(completed)
     assert jobs[1].id in str(e.value)
 
@@ -487,7 +485,7 @@ async def test_tasks_wait_for_many(url: str) -> None:
         assert await app.await_([]) == ([], [])
         (late,) = enqueue(app, 1)
         assert await app.await_([late], timeout=0.02) == ([], [late])
-        with pytest.raises(ResultTimeout, match="1 of 1 have not ended"):
+        with pytest.raises(WaitTimeout, match="1 of 1 have not ended"):
             async for _ in app.as_completed([late], timeout=0.02):
                 pass
         waiting = asyncio.create_task(app.await_([late]))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import AppClosed
+from headrace.errors import ClosedError
 from headrace.protocol.graph import watch_flow
 from headrace.settings import Settings
 from headrace.store import end_listener
@@ -48,7 +48,7 @@ def test_a_question_that_a_close_finds_on_its_way_is_answered(
         jobs, ended = enqueue(app, 2), list[str]()
 
         def wait(number: int) -> None:
-            with pytest.raises(AppClosed, match="was closed during this wait"):
+            with pytest.raises(ClosedError, match="was closed during this wait"):
                 jobs[number].result()
             ended.append("closed")
 
@@ -91,7 +91,7 @@ def test_a_wait_whose_listener_finds_no_room_leaves_nothing_behind(monkeypatch: 
 LATE = """
 import os, sys
 from headrace import Headrace
-from headrace.errors import AppClosed, JobCancelled, ResultTimeout
+from headrace.errors import ClosedError, JobCancelled, WaitTimeout
 
 app = Headrace(sys.argv[1])
 
@@ -102,7 +102,7 @@ job, ended = task.enqueue(), task.enqueue()
 ended.cancel()
 try:
     job.result(timeout=0.001)
-except ResultTimeout:
+except WaitTimeout:
     pass
 
 class Late:
@@ -110,7 +110,7 @@ class Late:
         for one, timeout in ((job, None), (job, 600), (job, 0), (ended, None)):
             try:
                 one.result(timeout)
-            except (AppClosed, ResultTimeout, JobCancelled) as error:
+            except (ClosedError, WaitTimeout, JobCancelled) as error:
                 os.write(1, b"%s " % type(error).__name__.encode())
 
 sys.modules["late"] = Late()
@@ -120,4 +120,4 @@ sys.modules["late"] = Late()
 def test_a_finalizer_waits_for_no_end_while_the_interpreter_ends(url: str) -> None:
     """The thread that it left the question to did not run any more; nor did one that held the listener's lock."""
     ended = subprocess.run([sys.executable, "-c", LATE, url], check=False, capture_output=True, text=True, timeout=30)
-    assert (ended.stdout, ended.stderr) == ("AppClosed AppClosed ResultTimeout JobCancelled ", "")
+    assert (ended.stdout, ended.stderr) == ("ClosedError ClosedError WaitTimeout JobCancelled ", "")

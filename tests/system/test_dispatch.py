@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace.errors import JobFailed, JobStateError, NotFound, OptionsError
+from headrace.errors import JobFailed, NotFound, OptionsError, StateError
 from headrace.model.job import State
 from headrace.worker.dispatcher.local_queues import MOST
 from tests.servers import Server
@@ -381,7 +381,7 @@ def test_a_broadcast_fails_where_its_code_does_and_is_not_retried(fleet: Fleet) 
     assert fleet.ended(slow).state is State.CANCELLED
     (unknown,) = fleet.app.by_name("nobody.knows").broadcast()
     assert fleet.ended(unknown).state is State.CANCELLED
-    with pytest.raises(JobStateError, match="broadcast it anew"):
+    with pytest.raises(StateError, match="broadcast it anew"):
         job.retry()
     fleet.check()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import JobCancelled, JobFailed, JobQuarantined, ResultUndecodable
+from headrace.errors import JobCancelled, JobFailed, JobQuarantined, ResultMismatch
 from headrace.model.job import State
 from headrace.model.job_record import Record
 from headrace.protocol import produce
@@ -254,7 +254,7 @@ def test_a_result_that_is_nested_too_deeply_fails_its_job_and_says_so(fleet: Fle
     def read(deeper: int) -> Any:
         return read(deeper - 1) if deeper else job.result(timeout=1)
 
-    with pytest.raises(ResultUndecodable, match="nested too deeply"):
+    with pytest.raises(ResultMismatch, match="nested too deeply"):
         read(700)
 
 

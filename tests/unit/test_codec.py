@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.cli.output import to_json
 from headrace.dashboard.values_shown import json_bytes, json_text
-from headrace.errors import ArgumentError, PayloadTooLarge, ResultUndecodable
+from headrace.errors import ArgumentError, PayloadTooLarge, ResultMismatch
 from headrace.model import codec, job_record
 from headrace.model.signature import Signature, Unchecked
 from headrace.model.type_registry import Types
@@ -98,7 +98,7 @@ def test_arguments_and_results_that_are_nested_too_deeply_are_named() -> None:
         with pytest.raises(ArgumentError, match=r"^the arguments of tasks.tree are nested too deeply"):
             signature.unpack(data)
     for one in (signature, Unchecked("tasks.tree", Types())):
-        with pytest.raises(ResultUndecodable, match=r"the stored result of tasks.tree is .*nested too deeply"):
+        with pytest.raises(ResultMismatch, match=r"the stored result of tasks.tree is .*nested too deeply"):
             one.unpack_result(nested(50_000))
     deep: list[object] = []
     # Deep enough to be written, and too deep to be read within the call that checks it.

@@ -19,7 +19,7 @@ from headrace.errors import (
     NoCurrentJob,
     OptionsError,
     PayloadTooLarge,
-    ResultUndecodable,
+    ResultMismatch,
     Snooze,
     SoftTimeLimit,
 )
@@ -165,7 +165,7 @@ def test_a_reader_of_a_result_that_was_swallowed_hears_of_the_middleware() -> No
         return 0.5
 
     task = Headrace("redis://x").task(name="mean")(mean)
-    with pytest.raises(ResultUndecodable, match=r"a middleware may have swallowed what it raised \(job\.refresh"):
+    with pytest.raises(ResultMismatch, match=r"a middleware may have swallowed what it raised \(job\.refresh"):
         task.signature.unpack_result(b"\xc0")
 
 

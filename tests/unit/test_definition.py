@@ -11,7 +11,6 @@ import pytest
 from headrace import Flow, Headrace, Node, Workflow
 from headrace.errors import (
     ArgumentError,
-    DuplicateName,
     OptionsError,
     WorkflowError,
 )
@@ -73,7 +72,7 @@ def test_it_says_which_verbs_start_it(app: Headrace, verb: str) -> None:
 
 def test_it_is_defined_once(app: Headrace) -> None:
     app.workflow(name="w")(plain)
-    with pytest.raises(DuplicateName, match=r"there is a workflow w already .*@app.workflow\(name=...\)"):
+    with pytest.raises(OptionsError, match=r"there is a workflow w already .*@app.workflow\(name=...\)"):
         app.workflow(name="w")(plain)
 
 

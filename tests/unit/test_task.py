@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace import Headrace, Retry, Settings, Task, Throttle, WorkflowRun, current_job
-from headrace.errors import ArgumentError, CorruptRecord, DuplicateName, NoCurrentJob, OptionsError, SettingsError
+from headrace.errors import ArgumentError, CorruptRecord, NoCurrentJob, OptionsError, SettingsError
 from headrace.model import elsewhere
 from headrace.model.form import Form
 from headrace.model.ids import is_ordered, ordered_id
@@ -135,7 +135,7 @@ class Shop:
 
 def test_the_same_name_twice_is_refused_and_both_places_are_told(app: Headrace) -> None:
     app.task(name="x")(plain)
-    with pytest.raises(DuplicateName, match=r"a task x already \(.*test_task.py:\d+\): give the one at .*test_task.py"):
+    with pytest.raises(OptionsError, match=r"a task x already \(.*test_task.py:\d+\): give the one at .*test_task.py"):
         app.task(name="x")(lambda: None)
 
 

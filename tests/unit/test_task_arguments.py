@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import Flow, Headrace, Secret, Task
-from headrace.errors import ArgumentError, CorruptRecord, PayloadTooLarge, ResultMismatch, ResultUndecodable
+from headrace.errors import ArgumentError, CorruptRecord, PayloadTooLarge, ResultMismatch
 from headrace.model.signature import NOTHING, SHAPES, Signature, Unchecked
 from headrace.model.type_registry import Types
 
@@ -286,7 +286,7 @@ def test_a_task_elsewhere_takes_whatever_can_be_sent() -> None:
     with pytest.raises(ArgumentError, match="argument '1' of elsewhere cannot be sent"):
         remote.pack((object(),), {}, 100)
     assert remote.unpack_result(b"") is None
-    with pytest.raises(ResultUndecodable, match="elsewhere is not MessagePack"):
+    with pytest.raises(ResultMismatch, match="elsewhere is not MessagePack"):
         remote.unpack_result(b"\xc1")
 
 
@@ -299,7 +299,7 @@ def test_results_are_packed_and_converted_to_the_return_annotation() -> None:
     assert bare.pack_result(None) == b"\xc0"
     assert bare.signature.unpack_result(b"") is None
     with pytest.raises(
-        ResultUndecodable, match=r"does not fit its return annotation: expected int, got str at result\[...\].width"
+        ResultMismatch, match=r"does not fit its return annotation: expected int, got str at result\[...\].width"
     ):
         boxes.signature.unpack_result(msgspec.msgpack.encode({"a": {"width": "w"}}))
     with pytest.raises(ArgumentError, match=r"result of tasks.boxes cannot be sent \(.*logging.Logger\)"):

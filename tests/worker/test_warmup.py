@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from headrace import Headrace
-from headrace.errors import PreloadError, SettingsError
+from headrace.errors import AppImportError, SettingsError
 from headrace.settings import load
 from headrace.worker import warmup
 from headrace.worker.warmup import HookTimeout, run_each
@@ -79,7 +79,7 @@ def test_what_cannot_be_preloaded_is_named(name: str, said: str, module: Callabl
     module("warm_broken", "1 / 0")
     module("warm_leaves", "raise SystemExit(0)")
     module("warm_gone", "raise GeneratorExit")
-    with pytest.raises(PreloadError, match=said):
+    with pytest.raises(AppImportError, match=said):
         warmup.warm_up(Headrace("redis://x", preload=name))
 
 
@@ -96,7 +96,7 @@ def test_a_thread_is_refused_and_named() -> None:
     def start() -> None:
         threading.Thread(target=poll, name="poller", daemon=True).start()
 
-    with pytest.raises(PreloadError) as caught:
+    with pytest.raises(AppImportError) as caught:
         warmup.warm_up(app)
     end.set()
     text = str(caught.value)
@@ -128,7 +128,7 @@ def test_a_socket_is_refused_and_its_peer_named(kind: str, module: Callable[[str
             "pair": ("c, d = socket.socketpair()", "one end of a pair of sockets and one end of a pair of sockets:"),
         }[kind]
         module("warm_socket", f"import socket\n{text}")
-        with pytest.raises(PreloadError) as caught:
+        with pytest.raises(AppImportError) as caught:
             warmup.warm_up(Headrace("redis://x", preload="warm_socket"))
         opened = sys.modules["warm_socket"]
         opened.c.close()

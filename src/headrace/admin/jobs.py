@@ -183,7 +183,7 @@ class Jobs:
             request_id: of the new job: asked for again by the same id, it is still one.
 
         Raises:
-            JobNotFound, JobStateError: nothing is stored, or it takes what other jobs of its workflow return.
+            JobNotFound, StateError: nothing is stored, or it takes what other jobs of its workflow return.
             OptionsError: the changes are no dictionary of arguments.
             ArgumentError and others: as :meth:`headrace.Task.enqueue`.
 

@@ -16,7 +16,7 @@ import msgspec
 from headrace.cache.listener import Listener
 from headrace.cache.local_store import Bounds, Eviction, FillLeases, Statistics
 from headrace.cache.values import ABSENT, Driver, Values
-from headrace.errors import ArgumentError, OptionsError, ResultMismatch, ResultUndecodable
+from headrace.errors import ArgumentError, OptionsError, ResultMismatch
 from headrace.model.codec import as_read, encode, is_sendable
 from headrace.model.ids import check_name
 from headrace.model.type_changes import change_of, described, narrowed
@@ -435,7 +435,7 @@ class Cached(Generic[P, R]):
             return msgspec.convert(found, self._returns, dec_hook=self._cache.types.decode)
         except (msgspec.ValidationError, TypeError) as error:
             fault = described(error, self._returns)
-            raise ResultUndecodable(
+            raise ResultMismatch(
                 f"the cached result of {self.name} does not fit its annotation ({fault}): after a change of the "
                 f"annotation, delete the old results with .clear()"
             ) from None

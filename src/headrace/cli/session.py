@@ -265,16 +265,15 @@ def exit_of(error: BaseException) -> ExitCode:
     from headrace import errors
 
     usage = (UsageFault, errors.OptionsError, errors.ArgumentError, errors.PayloadTooLarge)
-    application = (ApplicationFault, errors.AppImportError, errors.DuplicateName)
     table: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
         ((KeyboardInterrupt,), ExitCode.INTERRUPTED),
         (usage, ExitCode.USAGE),
         ((OperationFault,), ExitCode.FAILED),
-        ((*application, errors.PreloadError, errors.WorkflowError), ExitCode.APPLICATION),
+        ((ApplicationFault, errors.AppImportError, errors.WorkflowError), ExitCode.APPLICATION),
         # Raised after the connection was made: a URL that cannot even be parsed is a usage fault (see session).
         ((errors.UrlError, errors.ServerError), ExitCode.SERVER),
         ((errors.SettingsError,), ExitCode.USAGE),
-        ((errors.ResultTimeout,), ExitCode.WAITING),
+        ((errors.WaitTimeout,), ExitCode.WAITING),
         ((errors.HeadraceError,), ExitCode.FAILED),
     )
     return next((code for kinds, code in table if isinstance(error, kinds)), ExitCode.INTERNAL)

@@ -279,12 +279,12 @@ def rm(session: Session, ids: Ids, yes: Yes = False) -> int:
 
 
 def _each(session: Session, ids: list[str], operate: Any, verb: str) -> int:
-    from headrace.errors import WorkflowNotFound, WorkflowStateError
+    from headrace.errors import StateError, WorkflowNotFound
 
     def reply(app: Headrace, id: str) -> tuple[str, bool, str, HeadraceError | None]:
         try:
             text, done = operate(app, id)
-        except (WorkflowNotFound, WorkflowStateError) as error:
+        except (WorkflowNotFound, StateError) as error:
             return id, False, str(error), error
         return id, done, text, None
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from headrace.errors import ArgumentError, CorruptRecord, HeadraceError, PayloadTooLarge, ResultUndecodable
+from headrace.errors import ArgumentError, CorruptRecord, HeadraceError, PayloadTooLarge, ResultMismatch
 
 
 class ParentOutput(msgspec.Struct, frozen=True):
@@ -249,11 +249,11 @@ def stored_arguments(task: str, data: bytes) -> _Sent:
 
 
 def stored_result(task: str, data: bytes) -> Any:
-    """The plain value of a stored result. Raises ResultUndecodable: no job wrote these bytes."""
+    """The plain value of a stored result. Raises ResultMismatch: no job wrote these bytes."""
     try:
         return decode(data or NONE)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise ResultUndecodable(f"the stored result of {task} is not MessagePack: {error}") from None
+        raise ResultMismatch(f"the stored result of {task} is not MessagePack: {error}") from None
 
 
 def json_arguments(

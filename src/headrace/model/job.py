@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import ResultUndecodable
+from headrace.errors import ResultMismatch
 from headrace.model import codec
 from headrace.model.ended import EndKind
 
@@ -98,11 +98,11 @@ class Input(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def value(self) -> Any:
-        """What it returned. Raises ResultUndecodable: it cannot be read."""
+        """What it returned. Raises ResultMismatch: it cannot be read."""
         try:
             return codec.decode(self.output)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise ResultUndecodable(f"what {self.name} returned cannot be read: {error}") from None
+            raise ResultMismatch(f"what {self.name} returned cannot be read: {error}") from None
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -126,7 +126,7 @@ class PlainReader:
         return tuple(args), kwargs
 
     def unpack_result(self, data: bytes) -> Any:
-        """A stored result. Raises ResultUndecodable: no job wrote these bytes."""
+        """A stored result. Raises ResultMismatch: no job wrote these bytes."""
         return codec.stored_result(self.task, data)
 
     def by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -263,7 +263,7 @@ class Record:
     @property
     def result(self) -> Any:
         """What the task returned, decoded at each access; None, too, while there is no result: :attr:`state` tells.
-        Raises ResultUndecodable: it does not fit the return annotation; ``fields["result"]`` has the bytes.
+        Raises ResultMismatch: it does not fit the return annotation; ``fields["result"]`` has the bytes.
         """
         if self.packed_result is None:
             return None

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from headrace.errors import ArgumentError, ResultMismatch, ResultUndecodable
+from headrace.errors import ArgumentError, ResultMismatch
 from headrace.model import codec
 from headrace.model.hidden_values import is_secret
 from headrace.model.type_registry import Types, has_records, is_open
@@ -268,13 +268,13 @@ class ResultType:
         return data
 
     def unpack(self, data: bytes) -> Any:
-        """The result that :meth:`pack` packed, converted to the return annotation. Raises ResultUndecodable: it does
+        """The result that :meth:`pack` packed, converted to the return annotation. Raises ResultMismatch: it does
         not fit.
         """
         try:
             return self._decoder.decode(data or codec.NONE)
         except RecursionError:
-            raise ResultUndecodable(
+            raise ResultMismatch(
                 f"the stored result of {self.task} is {codec.TOO_DEEP}: return a flatter value "
                 f"(job.refresh().packed_result has the bytes)"
             ) from None
@@ -283,7 +283,7 @@ class ResultType:
             if data == codec.NONE:
                 hint = f"a middleware may have swallowed what it raised (job.refresh().swallowed), or {hint}"
             fault = described(error, self._returns)
-            raise ResultUndecodable(
+            raise ResultMismatch(
                 f"the stored result of {self.task} does not fit its return annotation: {fault}; {hint}"
             ) from None
 

@@ -251,6 +251,6 @@ def _packed(error: BaseException) -> bytes:
 
 
 def _unsendable(what: str, why: BaseException) -> BaseException:
-    from headrace.errors import UnsendableResult
+    from headrace.errors import ArgumentError
 
-    return UnsendableResult(f"{what} cannot be sent from the member's process: {why}; return plain values")
+    return ArgumentError(f"{what} cannot be sent from the member's process: {why}; return plain values")

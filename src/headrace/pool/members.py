@@ -26,7 +26,7 @@ from queue import Empty
 from typing import Any, Literal, Self, TypeVar
 
 from headrace.clock import monotonic
-from headrace.errors import CallTimeout, PoolBroken
+from headrace.errors import PoolBroken, WaitTimeout
 from headrace.pool.events import Alert, Events, Overrun, PoolOptions
 from headrace.pool.scheduler import Scheduler, died, fail
 from headrace.pool.state import Call, Lease, Member, MemberBackend, apart
@@ -117,7 +117,7 @@ class PoolWatch:
                 _, _, timeout, call = heappop(self._due)
             # The code that takes it out of its line decides: from here on no member can get it.
             if self._scheduler.withdraw(call) and call.begin():
-                call.set_exception(CallTimeout(f"no member began {call.title} within {timeout:g} s; it never runs"))
+                call.set_exception(WaitTimeout(f"no member began {call.title} within {timeout:g} s; it never runs"))
 
     def _look_at_overruns(self) -> float:
         alerts, now = self._alerts, monotonic()
@@ -200,7 +200,7 @@ class Leased:
         lease.user = weakref.ref(self)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Call[T]:
-        """Run a function on this member, after those before. Raises PoolClosed: it was given back, or died."""
+        """Run a function on this member, after those before. Raises ClosedError: it was given back, or died."""
         call = self._make(fn, args, kwargs)
         self._scheduler.place_leased(self._lease, call)
         return call

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 
 from headrace.clock import monotonic
 from headrace.dispatch import Key, Snapshot, Strategy, hash, named, slot  # noqa: A004 - the strategy
-from headrace.errors import ArgumentError, CallTimeout, CancelRequested, HeadraceError, JobInterrupted, SoftTimeLimit
+from headrace.errors import ArgumentError, CancelRequested, HeadraceError, JobInterrupted, SoftTimeLimit, WaitTimeout
 from headrace.pool.child import run_chunk
 from headrace.pool.events import Handler, Keywords, PoolOptions, PoolStats, census, members
 from headrace.pool.members import Leased, Members, tell
@@ -82,10 +82,10 @@ class Pool(Executor):
         Args:
             strategy: who gets it; the pool's own by default, or ``hash`` when a key is given.
             key: calls of one key run on one member in the order of their submission.
-            timeout: seconds in which a member must begin it; then it fails with ``CallTimeout`` and never runs.
+            timeout: seconds in which a member must begin it; then it fails with ``WaitTimeout`` and never runs.
 
         Raises:
-            PoolClosed, PoolBroken, PoolFull: it was not accepted.
+            ClosedError, PoolBroken, PoolFull: it was not accepted.
             ArgumentError: it cannot be called, or not be sent to a process.
             OptionsError: there is no such strategy, or it needs a key.
         """
@@ -108,13 +108,13 @@ class Pool(Executor):
         timeout: float | None = None,
         **kwargs: Any,
     ) -> T:
-        """The result of ``fn(*args, **kwargs)`` on a member, or its error. Raises CallTimeout: it did not end within
+        """The result of ``fn(*args, **kwargs)`` on a member, or its error. Raises WaitTimeout: it did not end within
         ``timeout`` seconds, waiting included; if it had not begun, it never runs, else it goes on and its result is
         lost. Raises as :meth:`submit`.
         """
         call: Call[T] = self._make(fn, args, kwargs)
         if timeout is not None and timeout <= 0:
-            raise CallTimeout(f"{call.title} was given no time; it never runs")
+            raise WaitTimeout(f"{call.title} was given no time; it never runs")
         self._place(call, strategy, key)
         return self._await(call, timeout)
 
@@ -148,7 +148,7 @@ class Pool(Executor):
             buffersize: submit this many calls ahead of what was taken; without it, all at once, or as many as may wait.
 
         Raises:
-            CallTimeout: from the iterator; what has not begun then is cancelled.
+            WaitTimeout: from the iterator; what has not begun then is cancelled.
         """
         if chunksize < 1:
             raise ValueError(f"chunksize={chunksize!r}: 1 or more")
@@ -166,7 +166,7 @@ class Pool(Executor):
         return len(self._to_all(fn, args, kwargs, silent=True))
 
     def broadcall(self, fn: Callable[..., T], /, *args: Any, timeout: float | None = None, **kwargs: Any) -> Replies[T]:
-        """Run a function on every member, before all that waits, and wait for all of them. Raises CallTimeout: one did
+        """Run a function on every member, before all that waits, and wait for all of them. Raises WaitTimeout: one did
         not answer in time; where it had not begun, it never runs.
         """
         calls = self._to_all(fn, args, kwargs, silent=False)
@@ -177,7 +177,7 @@ class Pool(Executor):
             for member, call in calls.items():
                 try:
                     values[member] = self._await(call, None if end is None else end - monotonic())
-                except CallTimeout:
+                except WaitTimeout:
                     raise
                 except Exception as error:  # noqa: BLE001 - whatever the function raised there
                     errors[member] = error
@@ -199,7 +199,7 @@ class Pool(Executor):
                 member.call(open_session)
                 member.call(use_session)
 
-        Raises CallTimeout: none was to be had within ``timeout`` seconds. Raises as :meth:`submit`.
+        Raises WaitTimeout: none was to be had within ``timeout`` seconds. Raises as :meth:`submit`.
         """
         lease = Lease()
         try:
@@ -243,12 +243,12 @@ class Pool(Executor):
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Wait until every member is there: calls need not, but what measures or must not fail later may. Raises
-        CallTimeout: a member was not there within ``timeout`` seconds. Raises PoolBroken, PoolClosed: the members
+        WaitTimeout: a member was not there within ``timeout`` seconds. Raises PoolBroken, ClosedError: the members
         cannot start, or the pool was shut down.
         """
         if not self._scheduler.wait_ready(timeout):
             away = [member.id for member in self._scheduler.snapshot.members if member.away]
-            raise CallTimeout(f"{self.name}: members {away} were not ready within {timeout:g} s; they go on starting")
+            raise WaitTimeout(f"{self.name}: members {away} were not ready within {timeout:g} s; they go on starting")
 
     def stats(self) -> PoolStats:
         """What the pool and each member does at this moment. Members that just died are away, not missing."""
@@ -320,7 +320,7 @@ class Pool(Executor):
                 return call.result(0)
             begun = not call.cancel()
             state = "it runs on, and its result is lost" if begun else "it had not begun, and never runs"
-            raise CallTimeout(f"{call.title} did not end within {timeout:g} s: {state}") from error
+            raise WaitTimeout(f"{call.title} did not end within {timeout:g} s: {state}") from error
         except BaseException as error:
             # Who waited is gone: nothing must begin for him, and a Ctrl-C is for what runs for him, too.
             if not call.cancel() and isinstance(error, _STOPS):

@@ -27,7 +27,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from headrace.clock import monotonic
-from headrace.errors import ArgumentError, MemberDied, UnsendableResult
+from headrace.errors import ArgumentError, MemberDied
 from headrace.pool import members
 from headrace.pool.child import CALL, DEFERRED, ERROR, FAILED, READY, Frames, GarbledFrame, RemoteTraceback, head, main
 from headrace.pool.members import Members
@@ -343,6 +343,6 @@ def _opened(kind: int, body: bytes | memoryview) -> tuple[object, BaseException 
             return pickle.loads(body), None  # noqa: S301 - from our own process, over a socket that only we two have
         error, text = pickle.loads(body)  # noqa: S301 - as above
     except Exception as unreadable:  # noqa: BLE001 - user-defined pickling may raise anything
-        return None, UnsendableResult(f"the call's result cannot be read here: {unreadable}; return plain values")
+        return None, ArgumentError(f"the call's result cannot be read here: {unreadable}; return plain values")
     error.__cause__ = RemoteTraceback(text)
     return None, error

@@ -35,7 +35,7 @@ from headrace.dispatch import (
     no_members,
     nobody_free,
 )
-from headrace.errors import HeadraceError, MemberDied, OptionsError, PoolBroken, PoolClosed
+from headrace.errors import ClosedError, HeadraceError, MemberDied, OptionsError, PoolBroken
 from headrace.pool.state import Call, CallQueues, Latch, Lease, Member
 
 # A choice is made without the lock, so its member may be removed before it is booked; then it is made again.
@@ -75,7 +75,7 @@ class Scheduler:
     # -- calls come --------------------------------------------------------------------------------------------------
 
     def place(self, call: Call[Any], choose: Strategy[Member], key: Key | None) -> None:
-        """Hand a call to a member, or let it wait. Raises PoolClosed, PoolBroken, PoolFull: it will never run."""
+        """Hand a call to a member, or let it wait. Raises ClosedError, PoolBroken, PoolFull: it will never run."""
         member: Member | None = None
         try:
             if choose is available:
@@ -97,7 +97,7 @@ class Scheduler:
         try:
             with self.lock:
                 if member.leaving:
-                    raise PoolClosed(f"member {member.id} is leaving the pool")
+                    raise ClosedError(f"member {member.id} is leaving the pool")
                 now = self._book(member, call, urgent=True)
             if now:
                 self.hand_over(member, call)
@@ -112,7 +112,7 @@ class Scheduler:
             with self.lock:
                 member = lease.member
                 if lease.over or member is None:
-                    raise PoolClosed("this lease is over: its member was given back or died; reserve another")
+                    raise ClosedError("this lease is over: its member was given back or died; reserve another")
                 free = member.running is not None and member.running.lease is lease
                 if free:
                     self._run(member, call)
@@ -187,8 +187,8 @@ class Scheduler:
         self._weigh(member)
         return free
 
-    def refusal(self) -> PoolClosed | PoolBroken:
-        return PoolBroken(self.broken) if self.broken else PoolClosed(self.closed)
+    def refusal(self) -> ClosedError | PoolBroken:
+        return PoolBroken(self.broken) if self.broken else ClosedError(self.closed)
 
     def _run(self, member: Member, call: Call[Any]) -> None:
         member.running = call
@@ -458,7 +458,7 @@ class Scheduler:
         changed.open()
 
     def wait_ready(self, timeout: float | None) -> bool:
-        """Wait until no member is away; False when ``timeout`` seconds passed before. Raises PoolClosed, PoolBroken."""
+        """Wait until no member is away; False when ``timeout`` seconds are over. Raises ClosedError, PoolBroken."""
         end = None if timeout is None else monotonic() + timeout
         while True:
             with self.lock:

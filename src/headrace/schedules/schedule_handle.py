@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, get_args
 
 import msgspec
 
-from headrace.errors import DuplicateName, NotFound, OptionsError
+from headrace.errors import NotFound, OptionsError
 from headrace.model.activity import pause_note
 from headrace.model.form import Form
 from headrace.model.headers import SCHEDULE, added, packed, shown
@@ -461,7 +461,7 @@ class Schedules:
 
         Each worker of this code stores the schedule when it starts. From then on any worker fires it, each tick once,
         whichever workers die or start. Earlier declarations stay as they are; a change counts from now on. One whose
-        ``until`` has passed has ended, and may stay in the code. Raises DuplicateName: another one that this program
+        ``until`` has passed has ended, and may stay in the code. Raises OptionsError: another one that this program
         declares has this name. Raises OptionsError, MissingExtra: times, policies or options of the job cannot be used.
         Raises ArgumentError, PayloadTooLarge: its arguments cannot be. Cost: none.
 
@@ -487,7 +487,7 @@ class Schedules:
         found = request(name, timetable, unsent(target, args), self._client, options, code=True)
         known = self.declared.setdefault(found.name, found)
         if known.fingerprint != found.fingerprint:
-            raise DuplicateName(
+            raise OptionsError(
                 f"there is a schedule {found.name!r} already: give one of the two another name with name=..."
             )
         return self[found.name]
@@ -496,7 +496,7 @@ class Schedules:
         self, name: str, timetable: Timetable, target: Target, *args: Any, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
         """Store a schedule, or change it: new times count from now; its pause, counts and history stay. ``target`` and
-        ``args`` are as of :meth:`cron`, ``options`` of :class:`ScheduleOptions`. Raises DuplicateName: code declares a
+        ``args`` are as of :meth:`cron`, ``options`` of :class:`ScheduleOptions`. Raises OptionsError: code declares a
         schedule of this name. Raises OptionsError, ArgumentError, PayloadTooLarge: something cannot be used. Raises
         NotConfirmed: it is stored, and not as safe as the setting ``durability`` asks for. Cost: one round trip.
         """
@@ -544,7 +544,7 @@ class Schedules:
 
     def _stored(self, found: Request, words: list[str]) -> Schedule:
         if words == ["taken"]:
-            raise DuplicateName(
+            raise OptionsError(
                 f"code declares a schedule {found.name!r}: give this one another name, or change the code"
             )
         return self[found.name]

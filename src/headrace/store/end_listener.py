@@ -33,7 +33,7 @@ import msgspec
 from redis import exceptions as driver
 
 from headrace.clock import monotonic
-from headrace.errors import AppClosed, HeadraceError
+from headrace.errors import ClosedError, HeadraceError
 from headrace.protocol.produce import BATCH, Look, end_of
 from headrace.protocol.script import Call
 from headrace.settings import Settings, microseconds
@@ -222,10 +222,10 @@ class EndListener(Reach):
 
     def add(self, looks: Sequence[tuple[str, Look]], tell: Tell) -> None:
         """Call ``tell((id, state))`` once for each id when it has ended or is not stored; ``tell(error)`` on a failure.
-        ``tell`` is called by the listening thread, and must not wait. Raises AppClosed: the interpreter ends.
+        ``tell`` is called by the listening thread, and must not wait. Raises ClosedError: the interpreter ends.
         """
         if sys.is_finalizing():
-            raise AppClosed("the interpreter ends, and no thread listens any more; what this waits for goes on")
+            raise ClosedError("the interpreter ends, and no thread listens any more; what this waits for goes on")
         with self._lock:
             self._wake()
             for id, look in looks:
@@ -453,5 +453,5 @@ class EndListener(Reach):
             tell(word if isinstance(word, Exception) else (id, word))
 
 
-def _closed() -> AppClosed:
-    return AppClosed("the application was closed during this wait, and what it waits for goes on")
+def _closed() -> ClosedError:
+    return ClosedError("the application was closed during this wait, and what it waits for goes on")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from headrace.errors import OptionsError, TasksNotIncluded
+from headrace.errors import OptionsError
 from headrace.model.options import KINDS, Kind, TaskKind
 from headrace.model.type_registry import Types
 from headrace.tasks.submission import Manager
@@ -120,7 +120,7 @@ class AppContext:
 
     @property
     def client(self) -> Client:
-        """The application's way to its server. Raises TasksNotIncluded: there is no application yet."""
+        """The application's way to its server. Raises OptionsError: there is no application yet."""
         client = self._client
         if client is None:
             raise self._lost()
@@ -144,11 +144,11 @@ class AppContext:
         self._client, self.tasks = app.client, app.tasks
         self.lifespans, self.limits, self.task_defaults = app.lifespans, app.limits, app.task_defaults
 
-    def _lost(self) -> TasksNotIncluded:
+    def _lost(self) -> OptionsError:
         names = list(self.tasks)
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         module = next((task.function.__module__ for task in self.tasks.values()), "a module")
-        return TasksNotIncluded(
+        return OptionsError(
             f"the Tasks of {module} ({names[0] if names else 'no task'}{more}) are in no application: call "
             f"app.include(...) with them where the application is made, and import that module in this program too"
         )

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headrace.errors import DuplicateName, NotFound, OptionsError
+from headrace.errors import NotFound, OptionsError
 from headrace.model import codec
 from headrace.model.hidden_values import hides
 from headrace.model.limit_rules import (
@@ -48,7 +48,7 @@ class LimitSet:
         The tasks that have it name it: ``@app.task(limits=[api])``. A job starts when all of its limits let it; until
         then it waits on the server, and no worker holds it. Workers tell the store of limits when they start: numbers
         that changed count at once, also for jobs that wait or run. Raises OptionsError: a name or number cannot be
-        used. Raises DuplicateName: another limit has this name. Cost: none.
+        used. Raises OptionsError: another limit has this name. Cost: none.
 
         Args:
             name: of the limit, shared by all programs of the namespace.
@@ -67,7 +67,7 @@ class LimitSet:
         """
         limit = Limit(self._context.client, name, limit_rule(name, numbers, by, queue, backlog, full))
         if name in self._context.limits:
-            raise DuplicateName(f"there is a limit {name} already: give this one another name")
+            raise OptionsError(f"there is a limit {name} already: give this one another name")
         self._context.limits[name] = limit
         return limit
 

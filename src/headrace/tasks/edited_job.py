@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from headrace.errors import ArgumentError, CorruptRecord, JobNotFound, JobStateError, OptionsError
+from headrace.errors import ArgumentError, CorruptRecord, JobNotFound, OptionsError, StateError
 from headrace.model import codec, job_record
 from headrace.model.form import FIELDS, RETRY_PARTS, Form, asked
 from headrace.model.headers import SCHEDULE, TRACE
@@ -52,46 +52,46 @@ def retried(id: str, word: str) -> None:
     if word == "missing":
         raise not_found(id)
     if word == "broadcast":
-        raise JobStateError(f"job {id} was for one worker alone, which may be gone: broadcast it anew")
+        raise StateError(f"job {id} was for one worker alone, which may be gone: broadcast it anew")
     if word == "node":
-        raise JobStateError(
+        raise StateError(
             f"job {id} is a node of workflow {flow_of(id)}, which goes on from it: headrace workflows retry "
             f"{flow_of(id)}, or app.workflows.get({flow_of(id)!r}).retry_failed()"
         )
     if word.startswith("taken "):
-        raise JobStateError(f"job {id} is unique, and {word[6:]} has its name: retry it when that has ended")
+        raise StateError(f"job {id} is unique, and {word[6:]} has its name: retry it when that has ended")
     if word != "retried":
-        raise JobStateError(f"job {id} is {word}: only a job that has ended can be retried")
+        raise StateError(f"job {id} is {word}: only a job that has ended can be retried")
 
 
 def deleted(id: str, word: str) -> None:
     if word == "missing":
         raise not_found(id)
     if word == "node":
-        raise JobStateError(
+        raise StateError(
             f"job {id} is a node of workflow {flow_of(id)}, which is deleted as a whole: "
             f"app.workflows.get({flow_of(id)!r}).delete()"
         )
     if word == "broadcast":
-        raise JobStateError(f"job {id} waits for one worker alone: cancel it")
+        raise StateError(f"job {id} waits for one worker alone: cancel it")
     if word != "deleted":
-        raise JobStateError(f"job {id} is {word}: cancel it first, and delete it when it has ended")
+        raise StateError(f"job {id} is {word}: cancel it first, and delete it when it has ended")
 
 
 def moved(id: str, word: str) -> State:
     if word == "missing":
         raise not_found(id)
     if word == "broadcast":
-        raise JobStateError(f"job {id} waits for one worker alone: cancel it")
+        raise StateError(f"job {id} waits for one worker alone: cancel it")
     if word == "late":
-        raise JobStateError(f"job {id} would have expired by then: choose an earlier time, or enqueue it anew")
+        raise StateError(f"job {id} would have expired by then: choose an earlier time, or enqueue it anew")
     if not word.startswith("moved "):
         why = (
             "it waits for other jobs"
             if word == "blocked"
             else "only one that waits for a time or a worker can be moved"
         )
-        raise JobStateError(f"job {id} is {word}: {why}")
+        raise StateError(f"job {id} is {word}: {why}")
     return produce.state_of(word[6:])
 
 
@@ -138,15 +138,15 @@ class StoredArguments(msgspec.Struct, frozen=True):
 
 
 def arguments_of(record: Record, reader: ValueReader) -> StoredArguments:
-    """The arguments of a job. ``reader``: of its task: it knows the names of positions. Raises JobStateError: they hold
+    """The arguments of a job. ``reader``: of its task: it knows the names of positions. Raises StateError: they hold
     what other jobs of its workflow return. Raises CorruptRecord: no enqueue wrote them.
     """
     if job_record.has_slots(record.packed_args):
-        raise JobStateError(
+        raise StateError(
             f"job {record.id} takes what other jobs of workflow {flow_of(record.id)} return: run the workflow again"
         )
     if codec.holds_sealed(record.packed_args):
-        raise JobStateError(f"the arguments of job {record.id} are encrypted: retry it, or enqueue another one in code")
+        raise StateError(f"the arguments of job {record.id} are encrypted: retry it, or enqueue another one in code")
     args, kwargs = codec.stored_arguments(record.task, record.packed_args)
     named = reader.by_name(tuple(args), {}).items()
     # What * takes has one name together, even where it is one value.

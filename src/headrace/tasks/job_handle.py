@@ -13,9 +13,8 @@ from headrace.errors import (
     JobCancelled,
     JobFailed,
     JobQuarantined,
-    JobSkipped,
     JobUnsuccessful,
-    ResultTimeout,
+    WaitTimeout,
 )
 from headrace.model import codec, elsewhere
 from headrace.model.job import JobError, State, parse_error
@@ -104,16 +103,16 @@ class Job(Generic[R]):
 
         Raises:
             WaitRefused: it is called inside of a job, or blocks a running event loop.
-            ResultTimeout: it has not ended by then; it goes on, and the text says what it waits for.
+            WaitTimeout: it has not ended by then; it goes on, and the text says what it waits for.
             JobFailed: it raised, or exceeded a limit; the text holds its traceback.
             JobCancelled: it was cancelled, or expired.
             JobQuarantined: it crashed too often, or cannot be read.
-            JobSkipped: it is a node of a workflow that was passed over.
+            JobCancelled: it is a node of a workflow that was passed over.
             JobNotFound: it is not stored: with ``result_ttl=0``, ask before it ends.
             StoreUnavailable: the server did not answer for as long as the setting ``timeout`` says.
-            AppClosed: the application was closed meanwhile, or the interpreter ends.
+            ClosedError: the application was closed meanwhile, or the interpreter ends.
             NotDecrypted: the result is encrypted, and this program lacks its key.
-            ResultUndecodable: the result does not fit the task's return annotation.
+            ResultMismatch: the result does not fit the task's return annotation.
 
         Cost: one round trip when it has ended; four when it has not, and one more each five seconds, which all that
         the application waits for share, as they share one connection; another one for what it waits for when the
@@ -157,7 +156,7 @@ class Job(Generic[R]):
 
     def retry(self) -> None:
         """Run the finished job again, with the same arguments and fresh budgets. Raises JobNotFound: it is not stored
-        any more. Raises JobStateError: it has not ended, or it is unique, and another job has its name. Cost: one round
+        any more. Raises StateError: it has not ended, or it is unique, and another job has its name. Cost: one round
         trip.
         """
         retried(self.id, self._client.run(self._rerun()))
@@ -168,7 +167,7 @@ class Job(Generic[R]):
 
     def delete(self) -> None:
         """Remove the job with all that is stored of it, unless it runs; those who wait for it hear of a cancellation.
-        Raises JobNotFound: it is not stored any more. Raises JobStateError: it runs, or is a node of a workflow, which
+        Raises JobNotFound: it is not stored any more. Raises StateError: it runs, or is a node of a workflow, which
         is deleted as a whole. Cost: one round trip.
         """
         deleted(self.id, self._client.run(produce.delete(self._client.keys, self.id)))
@@ -186,7 +185,7 @@ class Job(Generic[R]):
         Raises:
             OptionsError: nothing is given, or something out of range.
             JobNotFound: it is not stored any more.
-            JobStateError: it runs, has ended, waits for other jobs, or would have expired by then.
+            StateError: it runs, has ended, waits for other jobs, or would have expired by then.
 
         Cost: one round trip.
         """
@@ -228,7 +227,7 @@ class Job(Generic[R]):
         Raises:
             WaitRefused: it is called inside of a job, or blocks a running event loop.
             JobNotFound: it is not stored any more.
-            StoreUnavailable, AppClosed: as :meth:`result`.
+            StoreUnavailable, ClosedError: as :meth:`result`.
 
         Cost: one round trip a change. All that wait share the connection that hears of ends.
         """
@@ -339,11 +338,11 @@ class Job(Generic[R]):
         plain = opened_result(self._client.keys.seal, self.id, result)
         return (PlainReader(self.task) if plain is result else reader).unpack_result(plain)
 
-    def _late(self, seen: Watched, timeout: Duration | None, cause: str) -> ResultTimeout:
+    def _late(self, seen: Watched, timeout: Duration | None, cause: str) -> WaitTimeout:
         said = f"{cause}; " if cause else ""
         more = "" if seen.state is State.RUNNING else f" ({PAGE})"
         late = f"job {self.id} of {self.task} is {seen.state} after {patience(timeout):g} s"
-        return ResultTimeout(f"{late}: {said}ask again, or cancel it{more}")
+        return WaitTimeout(f"{late}: {said}ask again, or cancel it{more}")
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.task or '(task not read)'}>"
@@ -361,7 +360,7 @@ def unsuccessful(id: str, task: str, state: State, error: JobError | None) -> Jo
         State.FAILED: JobFailed,
         State.CANCELLED: JobCancelled,
         State.QUARANTINED: JobQuarantined,
-        State.SKIPPED: JobSkipped,
+        State.SKIPPED: JobCancelled,
     }
     return kinds[state](f"job {id} of {task} {_WORDS[state]}{describe(error)}", id, error)
 

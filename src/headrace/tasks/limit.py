@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from headrace.clock import monotonic
-from headrace.errors import HeadraceError, LimitInUse, LimitTimeout, NotFound, OptionsError
+from headrace.errors import HeadraceError, NotFound, OptionsError, StateError, WaitTimeout
 from headrace.model.ids import check_name
 from headrace.model.limit_rules import ALL, Concurrency, LimitPage, LimitRule, LimitState, Part, Rate, name_of, part_of
 from headrace.protocol.limit_verbs import (
@@ -116,7 +116,7 @@ class LimitHold:
         self._holder = f"{os.urandom(8).hex()}.{self._lease}"
 
     def _pause(self, answer: HoldAnswer, begun: float, attempt: int) -> float | None:
-        """Seconds until the next look; None: it is held. Raises LimitTimeout: there is no time left. Raises
+        """Seconds until the next look; None: it is held. Raises WaitTimeout: there is no time left. Raises
         NotFound, OptionsError: it never will be.
         """
         name = self._rule.name
@@ -133,7 +133,7 @@ class LimitHold:
                 pass
         left = float("inf") if self._wait is None else self._wait - (monotonic() - begun)
         if left <= 0:
-            raise LimitTimeout(f"limit {name} did not open within {self._wait:g} s")
+            raise WaitTimeout(f"limit {name} did not open within {self._wait:g} s")
         # Others look at the same gate: dice keep them apart.
         pause = min(FIRST_PAUSE * 1.5 ** min(attempt, 20), LONGEST_PAUSE) * random.uniform(0.5, 1)
         if answer.opens:
@@ -278,7 +278,7 @@ class Limit:
     def delete(self) -> int:
         """Forget the limit, and what operators set of it. Jobs that wait for it start without it; returns how many.
 
-        Workers tell the store of limits when they start, so stop the code that declares it first. Raises LimitInUse: a
+        Workers tell the store of limits when they start, so stop the code that declares it first. Raises StateError: a
         worker runs whose code declares it, or jobs or programs hold it. Raises NotFound: the store does not know it.
         Cost: one round trip for each 500 values that an operator has set.
         """
@@ -323,11 +323,11 @@ class Limit:
 
         Args:
             value: of the argument or key that the limit goes by; needed where it goes by one.
-            wait: seconds or a timedelta until :class:`headrace.errors.LimitTimeout`; 0: it does not wait. None: it
+            wait: seconds or a timedelta until :class:`headrace.errors.WaitTimeout`; 0: it does not wait. None: it
                 waits without end.
 
         Raises:
-            LimitTimeout, NotFound, OptionsError: when the block is entered.
+            WaitTimeout, NotFound, OptionsError: when the block is entered.
 
         Cost: one round trip for each look, one for each third of a lease, and one at the end.
         """
@@ -375,7 +375,7 @@ class Limit:
         if answer.word == "unknown":
             raise self._unknown()
         if answer.in_use:
-            raise LimitInUse(f"limit {self.name} {answer.in_use}")
+            raise StateError(f"limit {self.name} {answer.in_use}")
         return answer.jobs if answer.word == "deleted" else None
 
     def _page(self, page: LimitPage) -> LimitPage:

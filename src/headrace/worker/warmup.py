@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.app import Headrace
-from headrace.errors import HeadraceError, PreloadError
+from headrace.errors import AppImportError, HeadraceError
 from headrace.settings import preload_names
 from headrace.worker import standard_streams
 from headrace.worker.standard_streams import log
@@ -57,7 +57,7 @@ _QUIET = frozenset((logging.StreamHandler, logging.FileHandler, logging.NullHand
 
 
 def warm_up(app: Headrace) -> None:
-    """Take every step of the application's preload, once, in the process that forks. Raises PreloadError: a step
+    """Take every step of the application's preload, once, in the process that forks. Raises AppImportError: a step
     raised, or left a thread or a socket behind; the text names the step and the culprit.
     """
     for name in preload_names(app.settings.preload):
@@ -92,11 +92,11 @@ def _take(app: Headrace, step: str, action: Callable[[], object]) -> None:
         # Without a line of theirs it is the name that is wrong, which the error itself says.
         trace = "\n\n" + "".join(traceback.format_exception(theirs)).rstrip() if theirs.__traceback__ else ""
         advice = "" if trace else "; correct the name, or install what it names here"
-        raise PreloadError(f"{step} failed: {error!r}{advice}{trace}") from error
+        raise AppImportError(f"{step} failed: {error!r}{advice}{trace}") from error
     # The application's own clients may be used in a step; what they opened ends here.
     app.disconnect()
     for complaint in complaints(step, before):
-        raise PreloadError(complaint)
+        raise AppImportError(complaint)
 
 
 def _beyond(error: BaseException) -> Any:

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from headrace.errors import (
     NotConfirmed,
     OptionsError,
+    StateError,
     StoreFull,
     StoreUnavailable,
     WorkflowNotFound,
-    WorkflowStateError,
 )
 from headrace.model import codec, elsewhere
 from headrace.model.form import of_task
@@ -384,7 +384,7 @@ _MOST = 30.0
 def run_of_tick(workflow: Workflow[...], job: RunningJob, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Have the workflow of a schedule's tick run; the job's log names the run, whose id follows from the job's. Where
     ticks of the schedule must not overlap, the job is snoozed until the run has ended: so it has the turn. Raises
-    Snooze: the run has not ended. Raises WorkflowStateError: it failed or was cancelled.
+    Snooze: the run has not ended. Raises StateError: it failed or was cancelled.
     """
     run = workflow.run_with(run_id_of(job.id))
     state = _state_of(run)
@@ -403,7 +403,7 @@ def run_of_tick(workflow: Workflow[...], job: RunningJob, args: tuple[Any, ...],
         job.snooze(min(_MOST, max(_LEAST, away / 10)))
     if state is not WorkflowState.SUCCEEDED:
         text = f"the workflow of this tick ended as {state}, not as succeeded; what failed in it is shown by"
-        raise WorkflowStateError(f"{text} `headrace workflows show {run.id}`")
+        raise StateError(f"{text} `headrace workflows show {run.id}`")
 
 
 def _state_of(run: WorkflowRun) -> WorkflowState | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, ge
 
 from headrace.admin.jobs import Jobs
 from headrace.clock import monotonic
-from headrace.errors import ArgumentError, OptionsError, ResultTimeout
+from headrace.errors import ArgumentError, OptionsError, WaitTimeout
 from headrace.model import elsewhere
 from headrace.model.job import State
 from headrace.model.job_record import Page
@@ -111,7 +111,7 @@ class WorkflowRun:
 
         Raises:
             WorkflowNotFound: it is not stored any more.
-            WorkflowStateError: it has ended.
+            StateError: it has ended.
             NotFound: no node, or several, have this name; nothing was started.
             NotConfirmed: it runs, and its start is not as safe as the setting ``durability`` asks for.
 
@@ -140,7 +140,7 @@ class WorkflowRun:
 
     def stop(self) -> WorkflowState:
         """Let nothing of the workflow start any more, scheduled and retrying nodes included, until ``start``. What runs
-        goes on, and its outcome counts. Raises WorkflowNotFound: it is not stored any more. Raises WorkflowStateError:
+        goes on, and its outcome counts. Raises WorkflowNotFound: it is not stored any more. Raises StateError:
         it has ended. Cost: one round trip, whatever the number of nodes.
         """
         return self._verbs.stopped(self._client.run(self._verbs.stop()))
@@ -166,7 +166,7 @@ class WorkflowRun:
         """Run the failed, cancelled and quarantined nodes again, with fresh budgets, and go on from there.
 
         Nodes that succeeded do not run again. It may be asked while others still run. Raises WorkflowNotFound: it is
-        not stored any more. Raises WorkflowStateError: none of its nodes has failed, it was cancelled, or what it did
+        not stored any more. Raises StateError: none of its nodes has failed, it was cancelled, or what it did
         was undone. Cost: two round trips, and one more per 200 failed nodes.
         """
         return self._client.drive(self._verbs.retry(self.on_piece))
@@ -184,10 +184,10 @@ class WorkflowRun:
 
         Raises:
             WaitRefused: it is called inside of a job, or blocks a running event loop.
-            ResultTimeout: it has not ended by then; it goes on.
+            WaitTimeout: it has not ended by then; it goes on.
             WorkflowNotFound: it is not stored, or was deleted meanwhile.
             StoreUnavailable: the server did not answer for as long as the setting ``timeout`` says.
-            AppClosed: the application was closed meanwhile.
+            ClosedError: the application was closed meanwhile.
 
         Cost: one round trip when it has ended; four when it has not, and one more each five seconds, which all that
         the application waits for share, as they share one connection.
@@ -216,7 +216,7 @@ class WorkflowRun:
         Raises:
             WorkflowNotFound: it is not stored any more.
             NotFound: no node, or several, have such a name.
-            ResultUndecodable: an output does not fit its task's return annotation.
+            ResultMismatch: an output does not fit its task's return annotation.
 
         Cost: one round trip, and one more per 500 nodes.
         """
@@ -354,7 +354,7 @@ class Completions(Generic[H]):
                 yield handle
 
     def batches(self) -> Iterator[list[tuple[H, str]]]:
-        """Handles that have ended, with their states, as many as are known at the time. Raises ResultTimeout: the time
+        """Handles that have ended, with their states, as many as are known at the time. Raises WaitTimeout: the time
         is over, and some have not ended.
         """
         if not self._left:
@@ -415,12 +415,12 @@ class Completions(Generic[H]):
 
     def _more(self) -> bool:
         if self._left and self._timeout == 0:
-            raise ResultTimeout(self._late())
+            raise WaitTimeout(self._late())
         return bool(self._left)
 
     def _told(self, told: Sequence[tuple[str, str]]) -> list[tuple[H, str]]:
         if not told:
-            raise ResultTimeout(self._late())
+            raise WaitTimeout(self._late())
         # An id that was told twice, since it ended while the connection was lost, counts once.
         return [(self._left.pop(id), word) for id, word in told if id in self._left]
 
@@ -459,7 +459,7 @@ def wait(
 ) -> Waited[H]:
     completions, enough = Completions(client, handles, timeout, allow_wait), _enough(return_when)
     completions.refuse("wait()", "await app.await_(jobs)")
-    with contextlib.suppress(ResultTimeout):
+    with contextlib.suppress(WaitTimeout):
         for ended in completions.batches():
             if enough(ended):
                 break
@@ -472,7 +472,7 @@ async def await_(
     completions, enough = Completions(client, handles, timeout, allow_wait), _enough(return_when)
     completions.refuse("await_()")
     async with contextlib.aclosing(completions.abatches()) as batches:
-        with contextlib.suppress(ResultTimeout):
+        with contextlib.suppress(WaitTimeout):
             async for ended in batches:
                 if enough(ended):
                     break

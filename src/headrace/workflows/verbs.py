@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from headrace.admin.job_paging import check_limit
-from headrace.errors import NotFound, OptionsError, ResultTimeout, WorkflowNotFound, WorkflowStateError
+from headrace.errors import NotFound, OptionsError, StateError, WaitTimeout, WorkflowNotFound
 from headrace.model.ids import MOST_NODES, is_flow, number_of_code
 from headrace.model.job import State, number
 from headrace.model.job_record import Finder, Page
@@ -235,14 +235,14 @@ class Verbs(msgspec.Struct, frozen=True):
             return self.known(state)
         shown = f"headrace workflows show {self.id} tells what it waits for; wait again, or stop or cancel it"
         known = _WAITING.get(self.known(state), shown)
-        raise ResultTimeout(
+        raise WaitTimeout(
             f"workflow {self.id} of {self.definition} is {state} after {seconds(timeout or 0, 'timeout'):g} s: {known}"
         )
 
     def _refuse(self, word: str, wish: str) -> NoReturn:
         self.told(word)
         fact, advice = _WORDS.get((wish, word)) or _WORDS.get(("", word), (f"is {word}", ""))
-        raise WorkflowStateError(f"workflow {self.id} of {self.definition} {fact}, so it cannot be {wish}{advice}")
+        raise StateError(f"workflow {self.id} of {self.definition} {fact}, so it cannot be {wish}{advice}")
 
 
 # Why a workflow that was waited for has not ended, where that is not since it runs.
