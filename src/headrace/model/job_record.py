@@ -21,7 +21,7 @@ from headrace.model import codec
 from headrace.model.codec import NONE, PLAIN, SLOT, STRICT, TOO_DEEP, Position, encode, refuse
 from headrace.model.headers import NO_HEADERS
 from headrace.model.job import JobError, State, number
-from headrace.model.notation import EPOCH, utc
+from headrace.model.notation import EPOCH, Moment, utc
 
 
 class Slotted:
@@ -197,6 +197,11 @@ class Record:
     left_out: int = 0
     finder: Finder | None = field(default=None, repr=False, compare=False)
 
+    due = Moment()
+    started = Moment()
+    finished = Moment()
+    expires = Moment()
+
     @property
     def attempt(self) -> int:
         """How many starts there were, the current one included; 0 before the first."""
@@ -209,26 +214,6 @@ class Record:
     def created(self) -> datetime:
         """When its id was made; 1970 for what is not an id of a job."""
         return utc(self.created_us) or EPOCH
-
-    @property
-    def due(self) -> datetime | None:
-        """When a scheduled job becomes ready; when a ready one did."""
-        return utc(self.due_us)
-
-    @property
-    def started(self) -> datetime | None:
-        """When the current or last start was claimed."""
-        return utc(self.started_us)
-
-    @property
-    def finished(self) -> datetime | None:
-        """When it ended."""
-        return utc(self.finished_us)
-
-    @property
-    def expires(self) -> datetime | None:
-        """When it must have started."""
-        return utc(self.expires_us)
 
     @property
     def after(self) -> tuple[str, ...]:
@@ -332,20 +317,9 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
     exit_code: int | None = None
 
-    @property
-    def ready(self) -> datetime | None:
-        """When the job became ready for it; None: unknown."""
-        return utc(self.ready_us)
-
-    @property
-    def started(self) -> datetime | None:
-        """When it was claimed."""
-        return utc(self.started_us)
-
-    @property
-    def ended(self) -> datetime | None:
-        """When its end was stored."""
-        return utc(self.ended_us)
+    ready = Moment()
+    started = Moment()
+    ended = Moment()
 
 
 def parse_journal(data: bytes | None, count: int) -> tuple[AttemptRecord, ...]:

@@ -19,6 +19,16 @@ def utc(microseconds: int) -> datetime | None:
         return None
 
 
+class Moment:
+    """A time of a record as a datetime in UTC, of its attribute with ``_us``; None: it was not reached."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._source = f"{name}_us"
+
+    def __get__(self, record: object, owner: type) -> datetime | None:
+        return utc(getattr(record, self._source, 0))
+
+
 def iso(microseconds: int) -> str | None:
     """A time of the store for programs: ISO 8601 in UTC; None when it was not reached."""
     at = utc(microseconds)

@@ -16,7 +16,7 @@ from headrace.model.headers import CORRELATION, TRACE, shown
 from headrace.model.ids import flow_of, is_node, milliseconds_of
 from headrace.model.job import Claim, number
 from headrace.model.job_record import Finder, PlainReader, Record, ValueReader
-from headrace.model.notation import EPOCH, utc
+from headrace.model.notation import EPOCH, Moment, utc
 
 Policy = Literal["stop", "continue", "skip"]
 # What records store of a policy: a graph of a million edges must not say a million words.
@@ -282,6 +282,10 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
     fields: dict[str, bytes]
     finder: Finder | None = None
 
+    started = Moment()
+    finished = Moment()
+    lapses = Moment()
+
     @property
     def definition(self) -> str:
         """The definition's name."""
@@ -308,24 +312,9 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
         return number(self.fields.get("started"))
 
     @property
-    def started(self) -> datetime | None:
-        """When it was started first."""
-        return utc(self.started_us)
-
-    @property
     def finished_us(self) -> int:
         """When it ended last, microseconds; 0: it has not."""
         return number(self.fields.get("finished"))
-
-    @property
-    def finished(self) -> datetime | None:
-        """When it ended last."""
-        return utc(self.finished_us)
-
-    @property
-    def lapses(self) -> datetime | None:
-        """When it will be removed; None: it was started and has not ended, or is kept for ever."""
-        return utc(self.lapses_us)
 
     @property
     def total(self) -> int:
