@@ -146,7 +146,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         prefetch_seconds: Seconds of work that a worker sends to a busy runner in advance; 0 sends one job at a time.
         cache_entries: Maximum number of cached values in one process.
         cache_bytes: Maximum memory of cached values in one process.
-        cache_eviction: How a full cache chooses the value to remove: fifo or sieve.
+        cache_eviction: How a full cache chooses the value to remove: fifo or second_chance.
         cache_absent: Cache in the process that a name has no value.
         cache_max_age: Time after which a process reads a cached value again from the server.
         cache_ttl: Time that a cached value stays on the server, unless set gives one.
@@ -207,7 +207,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     prefetch_seconds: Annotated[float, Meta(ge=0, le=1)] = 0.005
     cache_entries: Positive = 4096
     cache_bytes: Annotated[int, Meta(ge=4096)] = 32 << 20
-    cache_eviction: Annotated[str, Meta(pattern="^(fifo|sieve)$")] = "fifo"
+    cache_eviction: Annotated[str, Meta(pattern="^(fifo|second_chance)$")] = "fifo"
     cache_absent: bool = True
     cache_max_age: PositiveSeconds = 600.0
     cache_ttl: PositiveSeconds = 7 * 86400.0

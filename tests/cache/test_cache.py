@@ -430,8 +430,8 @@ def test_both_bounds_hold(new_app: Callable[..., Headrace], url: str, other: Cac
     assert (cache.statistics().hits, cache.statistics().misses, cache.statistics().hit_ratio) == (0, 0, None)
 
 
-def test_sieve_keeps_what_is_read(new_app: Callable[..., Headrace], url: str, other: Cache) -> None:
-    cache = new_app(url, cache_entries=4, cache_eviction="sieve").cache
+def test_a_second_chance_keeps_what_is_read(new_app: Callable[..., Headrace], url: str, other: Cache) -> None:
+    cache = new_app(url, cache_entries=4, cache_eviction="second_chance").cache
     other.set("hot", 1)
     for n in range(50):
         assert cache.get("hot") == 1

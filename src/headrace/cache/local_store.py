@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,7 +20,7 @@ from typing import Any, Literal
 
 import msgspec
 
-Eviction = Literal["fifo", "sieve"]
+Eviction = Literal["fifo", "second_chance"]
 
 # Bytes of an entry beside its value: name, place in the order, end.
 OVERHEAD = 400
@@ -28,13 +29,9 @@ SHARE = 4
 
 
 class Entry(msgspec.Struct, eq=False):
-    """One place in the order of entries, from the oldest to the newest."""
-
     name: str
     size: int
     end: float
-    older: Entry | None = None
-    newer: Entry | None = None
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -44,7 +41,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Marking(dict[str, Any]):
-    """Values that record which of them were read, for eviction by SIEVE."""
+    """Values that record which of them were read, so that these get a second chance."""
 
     __slots__ = ("_visited",)
 
@@ -63,14 +60,14 @@ class LocalStore:
 
     Attributes:
         values: read by readers without the lock; ``absent``: names that the server has no value for.
-        visited: names read since the hand last passed them; None unless eviction is by SIEVE. Reading ``values`` adds.
+        visited: names read since they came or had a second chance; None where none is given. Reading ``values`` adds.
         bytes: estimated memory of all entries.
         evicted: number of entries that made room for others.
     """
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
-        self.visited: set[str] | None = set() if bounds.eviction == "sieve" else None
+        self.visited: set[str] | None = set() if bounds.eviction != "fifo" else None
         self.values: dict[str, Any] = {} if self.visited is None else Marking(self.visited)
         self.absent: dict[str, None] = {}
         self.evicted = 0
@@ -85,10 +82,8 @@ class LocalStore:
         if self.visited is not None:
             self.visited.clear()
         self.bytes = 0
-        self._entries: dict[str, Entry] = {}
-        self._oldest: Entry | None = None
-        self._newest: Entry | None = None
-        self._hand: Entry | None = None
+        # From the oldest to the newest. Not a dict, which searches for its first key past all that went before it.
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._ends: list[tuple[float, int, Entry]] = []
         self._made = 0
 
@@ -114,7 +109,7 @@ class LocalStore:
         self.absent.pop(name, None)
         if self.visited is not None:
             self.visited.discard(name)
-        self._unlink(entry)
+        self.bytes -= entry.size
         return True
 
     def next_end(self) -> float | None:
@@ -132,14 +127,9 @@ class LocalStore:
         if size * SHARE > self.bounds.bytes:
             return None
         while self._entries and (len(self._entries) >= self.bounds.entries or self.bytes + size > self.bounds.bytes):
-            self.drop(self._victim().name)
+            self.drop(self._victim())
             self.evicted += 1
         entry = self._entries[name] = Entry(name, size, end)
-        entry.older, self._newest = self._newest, entry
-        if entry.older is None:
-            self._oldest = entry
-        else:
-            entry.older.newer = entry
         self.bytes += size
         self._made += 1
         heapq.heappush(self._ends, (end, self._made, entry))
@@ -149,39 +139,22 @@ class LocalStore:
             heapq.heapify(self._ends)
         return entry
 
-    def _victim(self) -> Entry:
-        """The entry to evict: the oldest, or by SIEVE (NSDI 2024) the next one at the hand without a read since the
-        hand passed it. A hit moves nothing, it leaves a mark.
-        """
-        assert self._oldest is not None
-        if self.visited is None:
-            return self._oldest
-        entry = self._hand or self._oldest
-        # Twice around at most: readers may leave marks as fast as they are taken.
-        for _ in range(2 * len(self._entries)):
-            if entry.name not in self.visited:
+    def _victim(self) -> str:
+        """The oldest that was not read since it came or was spared before; one that was read becomes the newest."""
+        marked, oldest = self.visited, next(iter(self._entries))
+        if marked is None:
+            return oldest
+        # Once around at most: readers may leave marks as fast as they are taken.
+        for _ in range(len(self._entries)):
+            if oldest not in marked:
                 break
-            self.visited.discard(entry.name)
-            entry = entry.newer or self._oldest
-        self._hand = entry
-        if len(self.visited) > 2 * len(self._entries) + 64:
+            marked.discard(oldest)
+            self._entries.move_to_end(oldest)
+            oldest = next(iter(self._entries))
+        if len(marked) > 2 * len(self._entries) + 64:
             # A reader may mark a name after its entry was dropped.
-            self.visited.intersection_update(self._entries)
-        return entry
-
-    def _unlink(self, entry: Entry) -> None:
-        self.bytes -= entry.size
-        if self._hand is entry:
-            self._hand = entry.newer
-        if entry.older is None:
-            self._oldest = entry.newer
-        else:
-            entry.older.newer = entry.newer
-        if entry.newer is None:
-            self._newest = entry.older
-        else:
-            entry.newer.older = entry.older
-        entry.older = entry.newer = None
+            marked.intersection_update(self._entries)
+        return oldest
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -193,7 +166,7 @@ class Statistics(msgspec.Struct, frozen=True):
         used: entries that are kept now, of ``capacity``; ``utilization``: the share, two digits.
         bytes: memory that the entries take, estimated, of ``capacity_bytes``.
         evicted: entries that had to make room. High beside a low ``hit_ratio``: the cache is too small. Where some
-            names are read more often than others, ``cache_eviction="sieve"`` keeps those.
+            names are read more often than others, ``cache_eviction="second_chance"`` keeps those.
         announced: names that the server said were changed.
         epochs: connections so far; each began with an empty cache.
         faults: reads that went without an answer of the server, or met a value that cannot be read.
