@@ -7,9 +7,8 @@ import logging
 import os
 import random
 import threading
-import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Self
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.clock import monotonic
 from headrace.errors import HeadraceError, NotFound, OptionsError, StateError, WaitTimeout
@@ -28,6 +27,7 @@ from headrace.protocol.limit_verbs import (
 )
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds
+from headrace.store.client import adriven, driven
 
 if TYPE_CHECKING:
     import asyncio
@@ -57,49 +57,27 @@ class LimitHold:
         self._named = named
         self._wait = wait
         self._holder = ""
-        self._over: threading.Event | None = None
+        self._over = threading.Event()
         self._task: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
-        begun, attempt = monotonic(), 0
-        self._begin()
-        try:
-            while (pause := self._pause(self._client.run(self._hold()), begun, attempt)) is not None:
-                attempt += 1
-                time.sleep(pause)
-            self._over = threading.Event()
-            threading.Thread(target=self._renew, args=(self._over,), name="headrace limit", daemon=True).start()
-        except HeadraceError:
-            raise
-        except BaseException:
-            # The server may have given it just before the interrupt, and no code would leave this block.
-            with contextlib.suppress(HeadraceError):
-                self.__exit__(None, None, None)
-            raise
+        driven(self._entering(), self._do)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._over is not None:
-            self._over.set()
+        self._over.set()
         self._client.run(self._release())
 
-    async def __aenter__(self) -> Self:
-        import asyncio  # only a program with an event loop pays for it
+    def _do(self, step: float | Call[Any] | None) -> Any:
+        if isinstance(step, Call):
+            return self._client.run(step)
+        if step is not None:
+            return self._over.wait(step)
+        renewing = (self._renewing(), self._do)
+        return threading.Thread(target=driven, args=renewing, name="headrace limit", daemon=True).start()
 
-        begun, attempt = monotonic(), 0
-        self._begin()
-        try:
-            while (pause := self._pause(await self._client.arun(self._hold()), begun, attempt)) is not None:
-                attempt += 1
-                await asyncio.sleep(pause)
-        except HeadraceError:
-            raise
-        except BaseException:
-            # As above; a cancellation comes at any of these.
-            with contextlib.suppress(HeadraceError):
-                await self.__aexit__(None, None, None)
-            raise
-        self._task = asyncio.create_task(self._arenew())
+    async def __aenter__(self) -> Self:
+        await adriven(self._entering(), self._ado)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -109,6 +87,34 @@ class LimitHold:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._client.arun(self._release())
+
+    async def _ado(self, step: float | Call[Any] | None) -> Any:
+        import asyncio  # only a program with an event loop pays for it
+
+        if isinstance(step, Call):
+            return await self._client.arun(step)
+        if step is not None:
+            return await asyncio.sleep(step)
+        self._task = asyncio.create_task(adriven(self._renewing(), self._ado))
+        return None
+
+    def _entering(self) -> Generator[float | Call[Any] | None, Any, None]:
+        """Calls that take the limit, pauses between them (seconds), and None: the lease is renewed from now on."""
+        begun, attempt = monotonic(), 0
+        self._begin()
+        try:
+            while (pause := self._pause((yield self._hold()), begun, attempt)) is not None:
+                attempt += 1
+                yield pause
+            yield None
+        except HeadraceError:
+            raise
+        except BaseException:
+            # The server may have given it just before the interrupt, and no code would leave this block. A cancellation
+            # comes at any of these steps.
+            with contextlib.suppress(HeadraceError):
+                yield self._release()
+            raise
 
     def _begin(self) -> None:
         if self._holder:
@@ -158,34 +164,20 @@ class LimitHold:
     def _release(self) -> Call[bool]:
         return release_hold(self._client.keys, self._rule.name, self._gate, self._holder)
 
-    def _renew(self, over: threading.Event) -> None:
-        while not over.wait(self._client.settings.lease / 3):
+    def _renewing(self) -> Generator[float | Call[Any], Any, None]:
+        """The calls that renew the lease, and the pauses before them; a pause that returns True ends them."""
+        while not (yield self._client.settings.lease / 3):
             try:
-                kept = self._client.run(self._keep())
-            except HeadraceError as error:
-                log.warning("limit %s is held, and its lease could not be renewed: %s", self._rule.name, error)
-                continue
-            if not kept and not over.is_set():
-                self._tell_lost()
-                return
-
-    async def _arenew(self) -> None:
-        import asyncio
-
-        while True:
-            await asyncio.sleep(self._client.settings.lease / 3)
-            try:
-                kept = await self._client.arun(self._keep())
+                kept = yield self._keep()
             except HeadraceError as error:
                 log.warning("limit %s is held, and its lease could not be renewed: %s", self._rule.name, error)
                 continue
             if not kept:
-                self._tell_lost()
+                if not self._over.is_set():
+                    self.lost = True
+                    text = "limit %s is not held any more: its lease was over before it was renewed"
+                    log.warning(text, self._rule.name)
                 return
-
-    def _tell_lost(self) -> None:
-        self.lost = True
-        log.warning("limit %s is not held any more: its lease was over before it was renewed", self._rule.name)
 
 
 _NUMBERS: tuple[Part, ...] = ("rate", "concurrency", "weight")
