@@ -144,63 +144,49 @@ def parse_header(text: str) -> Header:
     lines = text.splitlines()
     if not lines or not lines[0].startswith("-- "):
         raise HeaderError("a script opens with a title line: -- Title: what changes for a job")
-    found = _Found()
+    found: dict[str, list[Any]] = {"removes": [""], "lazy": [""], "route": [""]}
     for line in lines[1:]:
         if not line.startswith("--"):
             break
         words = line[2:].split()
-        if not found.take(words) and words and words[0] in _WORDS:
+        field, rows = _parsed(words)
+        if field in ("removes", "lazy", "route"):
+            found[field] = rows
+        elif field:
+            found.setdefault(field, []).extend(rows)
+        elif words and words[0] in _WORDS:
             raise HeaderError(f"cannot read the header line {line!r}")
-    return found.header(lines[0][3:])
+    (removes,), (route,), (lazy, *gives) = (found.pop(field) for field in ("removes", "route", "lazy"))
+    rest: dict[str, Any] = {field: tuple(rows) for field, rows in found.items()}
+    return Header(lines[0][3:], removes=removes, route=route, lazy=lazy, gives=tuple(gives), **rest)
 
 
-class _Found:
-    def __init__(self) -> None:
-        self.keys: dict[str, list[Key]] = {"key": [], "keys": [], "channel": []}
-        self.args: list[Argument] = []
-        self.many: list[Many] = []
-        self.batch: list[Part] = []
-        singles = ("include", "removes", "step", "route")
-        self.words: dict[str, list[str]] = {name: [] for name in singles}
-        self.lazy: list[str] = [""]
-
-    def take(self, words: list[str]) -> bool:
-        match words:
-            case ["include", *names] if names:
-                self.words["include"] += names
-            case ["step", name]:
-                self.words["step"].append(name)
-            case ["key", name, kind, pattern, *_] if "<" in pattern:
-                self.keys["key"].append(Key(name, kind, pattern))
-            case ["keys", *names] if names:
-                self.keys["keys"] += map(_documented, names)
-            case ["channel", name, pattern, *_]:
-                self.keys["channel"].append(Key(name, "channel", pattern))
-            case ["arg", name, ("text" | "int" | "packed") as kind, *_]:
-                self.args.append(Argument(name, kind))
-            case ["removes", "first", name, *_]:
-                self.words["removes"].append(name)
-            case ["many", command] | ["many", command, _] if command.isupper():
-                self.many.append(Many(*words[1:]))
-            case ["route", "home" | "all" | "desk"] | ["route", "of" | "each", _]:
-                self.words["route"].append(" ".join(words[1:]))
-            case ["lazy", *names] if names:
-                self.lazy = names
-            case ["batch", name, empty, *_]:
-                self.batch.append(Part(name, empty))
-            case _:
-                return False
-        return True
-
-    def header(self, title: str) -> Header:
-        words = self.words
-        return Header(
-            title, keys=tuple(self.keys["key"]), derives=tuple(self.keys["keys"]),
-            channels=tuple(self.keys["channel"]), args=tuple(self.args), includes=tuple(words["include"]),
-            many=tuple(self.many), removes=(words["removes"] or [""])[0], batch=tuple(self.batch),
-            steps=tuple(words["step"]), lazy=self.lazy[0], gives=tuple(self.lazy[1:]),
-            route=(words["route"] or [""])[0],
-        )  # fmt: skip
+def _parsed(words: list[str]) -> tuple[str, list[Any]]:  # noqa: PLR0911 - a line of the grammar each
+    match words:
+        case ["include", *names] if names:
+            return "includes", names
+        case ["step", name]:
+            return "steps", [name]
+        case ["key", name, kind, pattern, *_] if "<" in pattern:
+            return "keys", [Key(name, kind, pattern)]
+        case ["keys", *names] if names:
+            return "derives", [_documented(name) for name in names]
+        case ["channel", name, pattern, *_]:
+            return "channels", [Key(name, "channel", pattern)]
+        case ["arg", name, ("text" | "int" | "packed") as kind, *_]:
+            return "args", [Argument(name, kind)]
+        case ["removes", "first", name, *_]:
+            return "removes", [name]
+        case ["many", command] | ["many", command, _] if command.isupper():
+            return "many", [Many(*words[1:])]
+        case ["route", "home" | "all" | "desk"] | ["route", "of" | "each", _]:
+            return "route", [" ".join(words[1:])]
+        case ["lazy", *names] if names:
+            return "lazy", names
+        case ["batch", name, empty, *_]:
+            return "batch", [Part(name, empty)]
+        case _:
+            return "", []
 
 
 def _documented(word: str) -> Key:
