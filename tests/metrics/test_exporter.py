@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
-from headrace.metrics.metric_families import BOUNDS, FAMILIES, MOST, Exporter, FoldedHistogram, fold
+from headrace.metrics import BOUNDS, FAMILIES, MOST, Exporter, FoldedHistogram, fold
 from headrace.model.form import Form
 from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.protocol import consume, operations, overviews, produce, ticks

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from headrace import Headrace
-from headrace.metrics.metric_families import FAMILIES, board, rules_document
+from headrace.metrics import FAMILIES, board, rules_document
 from tests.deadline import eventually
 from tests.program import TASKS, Program, Worker
 from tests.servers import connect

@@ -14,7 +14,7 @@ import pytest
 from headrace.cli.commands import program
 from headrace.dashboard import needs
 from headrace.dashboard.mounting import PAGES
-from headrace.metrics.metric_families import FAMILIES, MetricFamily, board, rules_document, rules_file
+from headrace.metrics import FAMILIES, MetricFamily, board, rules_document
 
 NAME = re.compile(r"headrace_\w+")
 
@@ -63,26 +63,6 @@ def test_the_board_shows_each_figure() -> None:
     assert len(set(numbers)) == len(PANELS)
 
 
-def yaml_of(text: str) -> Any:
-    """What the rules' file says, read by the few forms that it has."""
-    rules: list[dict[str, Any]] = []
-    for line in text.splitlines()[3:]:
-        name, _, value = line.strip(" -").partition(": ")
-        if name.startswith("alert"):
-            rules.append({"annotations": {}})
-        depth = len(line) - len(line.lstrip())
-        read = json.loads(value) if value.startswith('"') else value
-        (rules[-1]["annotations"] if depth == 10 else rules[-1])[name] = read
-    return rules
-
-
-def test_the_file_says_what_the_document_says() -> None:
-    told = rules_document()["groups"][0]["rules"]
-    for rule, read in zip(told, yaml_of(rules_file()), strict=True):
-        assert (read["alert"], read["expr"], read["for"]) == (rule["alert"], rule["expr"], rule["for"])
-        assert read["annotations"] == {**rule["annotations"], **rule["labels"]}
-
-
 def test_each_alert_links_to_a_page_and_names_a_command() -> None:
     patterns = [re.compile(re.sub(r"\{[^}]*\}", ".+", path) + r"(\?.*)?") for path in PAGES]
     commands = set(names(program()))
@@ -102,7 +82,7 @@ def test_promtool_finds_no_fault_with_the_rules(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("there is no promtool on this machine")
-    (tmp_path / "rules.yml").write_text(rules_file("http://board.example"))
+    (tmp_path / "rules.yml").write_text(json.dumps(rules_document("http://board.example")))
     checked = subprocess.run(
         [promtool, "check", "rules", str(tmp_path / "rules.yml")], capture_output=True, text=True, check=False
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.metrics.metric_families import rules_document
+from headrace.metrics import rules_document
 
 PROMTOOL = shutil.which("promtool")
 pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="there is no promtool on this machine")

@@ -93,7 +93,7 @@ def serve(
     labels.
     """
     from headrace.admin.queues import scale_page
-    from headrace.metrics.metric_families import Exporter
+    from headrace.metrics import Exporter
     from headrace.stats import prometheus
 
     if importlib.util.find_spec("prometheus_client") is None:
@@ -113,18 +113,15 @@ def rules(
     dashboard: Annotated[str, option("--dashboard URL", "Link each alert to a page of this dashboard.")] = "",
 ) -> None:
     """Print alert rules for Prometheus: headrace stats rules > headrace.rules.yml."""
-    from headrace.metrics.metric_families import rules_document, rules_file
+    from headrace.metrics import rules_document
 
-    if session.output.json:
-        session.output.document(rules_document(dashboard))
-    else:
-        session.output.line(rules_file(dashboard))
+    session.output.document(rules_document(dashboard))
 
 
 @command(app, "board", shared=("json", "debug"))
 def board(session: Session) -> None:
     """Print a board for Grafana: headrace stats board > headrace.json, then import that."""
-    from headrace.metrics.metric_families import board as drawn
+    from headrace.metrics import board as drawn
 
     session.output.document(drawn())
 

@@ -351,7 +351,7 @@ class MetricsServer:
 
     def _answer(self, app: Headrace) -> NoReturn:
         from headrace.admin.queues import scale_page
-        from headrace.metrics.metric_families import Exporter
+        from headrace.metrics import Exporter
         from headrace.stats import prometheus
 
         assert self.sock is not None
