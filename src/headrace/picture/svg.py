@@ -298,15 +298,10 @@ def render(view: View, links: Mapping[int, str] | None = None) -> str:
     graph = [
         *(_curve(edge, curve) for edge, curve in zip(edges, layout.curves, strict=True)),
         *(_diamond(number, layout.centres[number]) for number in (START, END)),
-        *(_linked(_draw(box, layout.centres[number]), box, links or {}) for number, box in boxes.items()),
+        *(_draw(box, layout.centres[number], (links or {}).get(number)) for number, box in boxes.items()),
     ]
     notes = legend_notes(view, {policy for _, _, policy in edges})
     return "\n".join(_page(view, layout, graph, notes, inline=links is not None)) + "\n"
-
-
-def _linked(drawn: str, box: Box, links: Mapping[int, str]) -> str:
-    target = links.get(box.node.number)
-    return drawn if target is None else tag("a", drawn, href=target)
 
 
 def box_of(node: ViewNode) -> Box:
@@ -380,7 +375,7 @@ def _diamond(which: int, centre: Point) -> str:
     return tag("g", shape, words(name, x, y + 4, 11, text_anchor="middle"), class_=name)
 
 
-def _draw(box: Box, centre: Point) -> str:
+def _draw(box: Box, centre: Point, target: str | None) -> str:
     node = box.node
     state = node.gravest
     look = look_of(state)
@@ -412,7 +407,8 @@ def _draw(box: Box, centre: Point) -> str:
     if more:
         parts.append(words(more[0], inner, low + 4, SIZE - 2, FAINT))
         parts += _bar(node, left + 10, top + box.height - 11, box.width - 20)
-    return tag("g", *parts, class_=f"node s-{state}" if state else "node", data_number=node.number)
+    drawn = tag("g", *parts, class_=f"node s-{state}" if state else "node", data_number=node.number)
+    return drawn if target is None else tag("a", drawn, href=target)
 
 
 def _bar(node: ViewNode, x: float, y: float, width: float) -> Iterator[str]:
