@@ -344,30 +344,15 @@ def _by_kind(counts: Iterable[Mapping[str, int]]) -> Rows:
     return _named(total)
 
 
-def _delays(seen: MetricSnapshot) -> dict[str, float]:
-    return {one.name: one.waited(seen.overview.now) or 0.0 for one in seen.overview.queues}
-
-
 def _looked_at(seen: MetricSnapshot, look: CountedQueues) -> dict[str, float]:
     """Of each queue what a look found there: 0 too, since a series that comes and goes is none."""
-    names = _queues({*seen.overview.names, *look.counts})
+    names = (name for name in {*seen.overview.names, *look.counts} if not name.startswith("@"))
     return {name: look.of(name) if name in look.counts else 0 for name in names}
 
 
-def _queues(names: Iterable[str]) -> list[str]:
-    return [name for name in names if not name.startswith("@")]
-
-
-def _lapsed(seen: MetricSnapshot) -> float:
-    return max((seen.overview.now - worker.lease for worker in seen.overview.silent), default=0) / 1e6
-
-
-def _overdue(seen: MetricSnapshot) -> float:
-    return max(0, seen.load.now - seen.load.first_tick) / 1e6 if seen.load.first_tick else 0.0
-
-
-def _lag(seen: MetricSnapshot) -> float:
-    return max(0, seen.line.now - seen.line.oldest) / 1e6 if seen.line.oldest else 0.0
+def _since(now: int, moments: Iterable[int]) -> Rows:
+    """Seconds since the first of some moments; 0 where there is none."""
+    return _one(max((now - one for one in moments if one), default=0) / 1e6)
 
 
 def _build() -> Rows:
@@ -396,7 +381,7 @@ FAMILIES: tuple[MetricFamily, ...] = (
     Of("headrace_queue_delay_seconds", "gauge", "seconds", ("queue",),
        "Since when the next job waits, whatever its priority, those behind limits, too; 0 while the queue is empty.",
        "store",
-       lambda s: _named(_delays(s)), most=True),
+       lambda s: _named({q.name: q.waited(s.overview.now) or 0.0 for q in s.overview.queues}), most=True),
     Of("headrace_queue_held", "gauge", "jobs", ("queue",),
        "Ready jobs that cannot start now, since limits are closed for all of their values.", "store",
        lambda s: _named({q.name: q.held for q in s.overview.queues})),
@@ -429,7 +414,7 @@ FAMILIES: tuple[MetricFamily, ...] = (
        "Workers whose lease has ended, and whose jobs no other one has taken over yet.", "store",
        lambda s: _one(len(s.overview.silent))),
     Of("headrace_lapsed_lease_seconds", "gauge", "seconds", (), "Since when the first of these leases is over.",
-       "store", lambda s: _one(_lapsed(s))),
+       "store", lambda s: _since(s.overview.now, (one.lease for one in s.overview.silent))),
     Of("headrace_worker_running", "gauge", "jobs", ("worker",), "Jobs that a live worker holds.", "store",
        lambda s: _named({one.place: one.running for one in s.overview.live})),
     Of("headrace_worker_busy_seconds_total", "counter", "seconds", ("worker",),
@@ -442,7 +427,7 @@ FAMILIES: tuple[MetricFamily, ...] = (
     Of("headrace_runners_busy", "gauge", "jobs", ("kind",), "Slots of live workers that have a job, by kind.", "store",
        lambda s: _by_kind(one.busy for one in s.overview.live)),
     Of("headrace_schedule_overdue_seconds", "gauge", "seconds", (), "Since when the next tick of a schedule is due.",
-       "store", lambda s: _one(_overdue(s))),
+       "store", lambda s: _since(s.load.now, [min(s.load.first_tick, s.load.now)])),
     Of("headrace_schedule_ticks_total", "counter", "ticks", ("schedule", "result"),
        "Ticks of a schedule: ran, missed, skipped (its last job was at work), twice (it had run before).", "store",
        lambda s: _ticks(s.schedules)),
@@ -453,7 +438,7 @@ FAMILIES: tuple[MetricFamily, ...] = (
     Of("headrace_stats_waiting", "gauge", "batches", (), "Batches of counts that wait to be counted.", "statistics",
        lambda s: _one(s.line.waiting)),
     Of("headrace_stats_lag_seconds", "gauge", "seconds", (), "Since when the oldest of them waits.", "statistics",
-       lambda s: _one(_lag(s))),
+       lambda s: _since(s.line.now, [min(s.line.oldest, s.line.now)])),
     Of("headrace_stats_lost_total", "counter", "batches", (), "Batches that a full line pushed out.", "statistics",
        lambda s: _one(s.line.lost)),
     Of("headrace_build_info", "gauge", "1", ("version", "python"), "The program that answers.", "store",

@@ -86,7 +86,9 @@ class Parameters:
             if name in names[: len(more)] and (name in self.keywords or self.others is None):
                 raise self._misfit(f"got its argument {name!r} twice, by position and by name")
             if name not in self.keywords and self.others is None:
-                raise self._misfit(f"takes no argument {name!r}", misplaced(self.task, name, _shown(kwargs[name])))
+                value = kwargs[name]
+                value = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
+                raise self._misfit(f"takes no argument {name!r}", misplaced(self.task, name, value))
         for name in (*names[len(more) : self.least], *self.demanded):
             if name not in kwargs or name not in self.keywords:
                 raise self._misfit(f"is missing its argument {name!r}")
@@ -133,10 +135,6 @@ class Parameters:
 def unnamed(args: Positions, kwargs: Keywords) -> Named:
     """Arguments of a function that is not known: those by position are called by their number."""
     return [*((n, f"{n + 1}", value) for n, value in enumerate(args)), *((n, n, value) for n, value in kwargs.items())]
-
-
-def _shown(value: object) -> object:
-    return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
 
 
 def places_of(parameters: Parameters, annotations: Mapping[str, Any]) -> str:

@@ -193,11 +193,9 @@ def _record_key(entries: dict[object, object]) -> object | None:
     if set(map(type, entries)) <= _KEPT:
         return None
     records = (key for key in entries if _holding(cast(Any, type(key))) is not None)
-    return next((key for key in records if not _is_array(key)), None)
-
-
-def _is_array(record: Any) -> bool:
-    return getattr(getattr(record, "__struct_config__", None), "array_like", False)
+    return next(
+        (key for key in records if not getattr(getattr(key, "__struct_config__", None), "array_like", False)), None
+    )
 
 
 @cache
@@ -310,9 +308,6 @@ def misfit(text: str, *, secret: bool) -> tuple[str, str, str]:
     """What a decoder said of a value, without the value: the fault, ``key in `` for one in a key, and the path."""
     found = _PLACE.fullmatch(text)
     what, keys, path = found.groups() if found else (text, "", "")
-    fault = "it is secret, and does not fit" if secret else _lowered(_SHOWN.sub(r"\1", what).replace("`", ""))
+    what = _SHOWN.sub(r"\1", what).replace("`", "")
+    fault = "it is secret, and does not fit" if secret else what[:1].lower() + what[1:]
     return fault, keys.replace("`", ""), path
-
-
-def _lowered(text: str) -> str:
-    return text[:1].lower() + text[1:]

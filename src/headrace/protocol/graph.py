@@ -302,13 +302,12 @@ def read_nodes(
     """Everything stored of up to 500 nodes of one workflow; None where nothing is."""
 
     def parsed(reply: Any) -> list[NodeRecord | None]:
-        return [_node(node_id(id, number), number, flat, finder) for number, flat in zip(numbers, reply, strict=True)]
+        return [
+            node_of(record_of(node_id(id, nth), 0, pairs(flat), finder), nth) if flat else None
+            for nth, flat in zip(numbers, reply, strict=True)
+        ]
 
     return load("flow_nodes").bind(keys, parsed, ids=[node_id(id, number) for number in numbers])
-
-
-def _node(id: str, nth: int, flat: Any, finder: Finder | None) -> NodeRecord | None:
-    return node_of(record_of(id, 0, pairs(flat), finder), nth) if flat else None
 
 
 def node_of(job: Record, nth: int) -> NodeRecord:
@@ -382,10 +381,8 @@ def flow_count(keys: Keys, definition: str = "", state: str = "") -> Call[int]:
     return load("flow_count").bind(keys, int, view=f"{definition}|{state}")
 
 
-def _watched(reply: bytes) -> WorkflowState | None:
-    return None if reply == b"missing" else flow_state(reply)
-
-
 def watch_flow(keys: Keys, id: str, wait: int) -> Call[WorkflowState | None]:
     """A workflow's state; for ``wait`` microseconds its end is announced on ``done:<id>``: subscribe before."""
-    return load("flow_watch").bind(keys, _watched, id=id, wait=wait)
+    return load("flow_watch").bind(
+        keys, lambda reply: None if reply == b"missing" else flow_state(reply), id=id, wait=wait
+    )

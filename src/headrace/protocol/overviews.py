@@ -171,7 +171,7 @@ def _overview(reply: Any) -> Overview:
             text_of(name),
             count,
             bool(paused),
-            _first(_since(score, priority), moment(since)),
+            min(filter(None, (ready_at(moment(score), priority_of(priority)), moment(since))), default=0),
             moment(until),
             text_of(note),
             held,
@@ -191,14 +191,6 @@ def _overview(reply: Any) -> Overview:
         size,
         dict(rows_of(deploys)),
     )
-
-
-def _first(one: int, other: int) -> int:
-    return min(one, other) if one and other else one or other
-
-
-def _since(score: bytes | int, priority: bytes | int) -> int:
-    return ready_at(moment(score), priority_of(priority))
 
 
 def overview(keys: Keys, *, details: bool = True) -> Call[Overview]:

@@ -27,11 +27,7 @@ _SHORT = [bytes([0xA0 | size]) for size in range(32)]
 
 
 def unread(call: Call[Any]) -> Call[Any]:
-    return Call(call.script, call.keys, call.args, _as_it_came)
-
-
-def _as_it_came(reply: Any) -> Any:
-    return reply
+    return Call(call.script, call.keys, call.args, lambda reply: reply)
 
 
 def blob(data: bytes) -> msgspec.Raw:

@@ -272,7 +272,7 @@ class Writer:
             self.flusher.send_in_time(self.flusher.size)
             make_room = self._drop_oldest
         else:
-            make_room = self.flusher.make_room if wait else _no_room
+            make_room = self.flusher.make_room if wait else lambda: False
         deadline = monotonic() + WAIT
         more = True
         while more:
@@ -333,10 +333,6 @@ class Writer:
         )
         # A line that is full leaves them here, where they go on merging: bounded by the series, not by the calls.
         return [row for (_, rows), reply in zip(portions, replies, strict=True) if reply.word == "full" for row in rows]
-
-
-def _no_room() -> bool:
-    return False
 
 
 def _broker(settings: Settings) -> Broker:

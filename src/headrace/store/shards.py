@@ -375,16 +375,8 @@ def accepted_of(told: Sequence[Accepted], moved: dict[str, str]) -> Accepted:
 Args = Mapping[str, Any]
 
 
-def _sum(_: Args, told: list[int]) -> int:
-    return sum(told)
-
-
 def _any(_: Args, told: list[Any]) -> Any:
     return next((one for one in told if one), told[0])
-
-
-def _names(_: Args, told: list[list[str]]) -> list[str]:
-    return sorted({name for names in told for name in names})
 
 
 def _overview(_: Args, told: list[Overview]) -> Overview:
@@ -550,8 +542,8 @@ def _cause(parts: list[CauseFacts]) -> CauseFacts:
 # Not reads: each shard must do them.
 _WHOLE = ("greet", "pause", "restored", "resume")
 _MERGES: dict[str, Callable[[Args, list[Any]], Any]] = {
-    "causes_read": _causes, "flow_count": _sum, "flow_page": _flow_page, "greet": _any, "load": _load,
-    "overview": _overview,
-    "page": _page, "pause": _any, "paused": _names, "resume": _any, "restored": _any, "told": _told,
-    "walk": _walk,
+    "causes_read": _causes, "flow_count": lambda _, told: sum(told), "flow_page": _flow_page, "greet": _any,
+    "load": _load, "overview": _overview, "page": _page, "pause": _any,
+    "paused": lambda _, told: sorted({name for names in told for name in names}), "resume": _any, "restored": _any,
+    "told": _told, "walk": _walk,
 }  # fmt: skip
