@@ -48,51 +48,48 @@ def cancelled(id: str, word: str) -> State:
     return State.RUNNING if word == "asked" else produce.state_of(word)
 
 
-def retried(id: str, word: str) -> None:
+# Why a verb did nothing, by what its script answers; ``otherwise``: the state of the job is in the way.
+_RETRY = {
+    "broadcast": "was for one worker alone, which may be gone: broadcast it anew",
+    "node": "is a node of workflow {flow}, which goes on from it: headrace workflows retry {flow}, or "
+    "app.workflows.get({flow!r}).retry_failed()",
+    "taken": "is unique, and {rest} has its name: retry it when that has ended",
+    "otherwise": "is {word}: only a job that has ended can be retried",
+}
+_DELETE = {
+    "broadcast": "waits for one worker alone: cancel it",
+    "node": "is a node of workflow {flow}, which is deleted as a whole: app.workflows.get({flow!r}).delete()",
+    "otherwise": "is {word}: cancel it first, and delete it when it has ended",
+}
+_MOVE = {
+    "broadcast": "waits for one worker alone: cancel it",
+    "late": "would have expired by then: choose an earlier time, or enqueue it anew",
+    "blocked": "is blocked: it waits for other jobs",
+    "otherwise": "is {word}: only one that waits for a time or a worker can be moved",
+}
+
+
+def _done(id: str, answer: str, verb: str, refusals: Mapping[str, str]) -> str:
+    """What a script says behind the word that it did it."""
+    word, _, rest = answer.partition(" ")
     if word == "missing":
         raise not_found(id)
-    if word == "broadcast":
-        raise StateError(f"job {id} was for one worker alone, which may be gone: broadcast it anew")
-    if word == "node":
-        raise StateError(
-            f"job {id} is a node of workflow {flow_of(id)}, which goes on from it: headrace workflows retry "
-            f"{flow_of(id)}, or app.workflows.get({flow_of(id)!r}).retry_failed()"
-        )
-    if word.startswith("taken "):
-        raise StateError(f"job {id} is unique, and {word[6:]} has its name: retry it when that has ended")
-    if word != "retried":
-        raise StateError(f"job {id} is {word}: only a job that has ended can be retried")
+    if word != verb:
+        why = refusals.get(word) or refusals["otherwise"]
+        raise StateError(f"job {id} {why.format(word=word, rest=rest, flow=flow_of(id))}")
+    return rest
 
 
-def deleted(id: str, word: str) -> None:
-    if word == "missing":
-        raise not_found(id)
-    if word == "node":
-        raise StateError(
-            f"job {id} is a node of workflow {flow_of(id)}, which is deleted as a whole: "
-            f"app.workflows.get({flow_of(id)!r}).delete()"
-        )
-    if word == "broadcast":
-        raise StateError(f"job {id} waits for one worker alone: cancel it")
-    if word != "deleted":
-        raise StateError(f"job {id} is {word}: cancel it first, and delete it when it has ended")
+def retried(id: str, answer: str) -> None:
+    _done(id, answer, "retried", _RETRY)
 
 
-def moved(id: str, word: str) -> State:
-    if word == "missing":
-        raise not_found(id)
-    if word == "broadcast":
-        raise StateError(f"job {id} waits for one worker alone: cancel it")
-    if word == "late":
-        raise StateError(f"job {id} would have expired by then: choose an earlier time, or enqueue it anew")
-    if not word.startswith("moved "):
-        why = (
-            "it waits for other jobs"
-            if word == "blocked"
-            else "only one that waits for a time or a worker can be moved"
-        )
-        raise StateError(f"job {id} is {word}: {why}")
-    return produce.state_of(word[6:])
+def deleted(id: str, answer: str) -> None:
+    _done(id, answer, "deleted", _DELETE)
+
+
+def moved(id: str, answer: str) -> State:
+    return produce.state_of(_done(id, answer, "moved", _MOVE))
 
 
 # The header that names the job which a job is again.

@@ -356,20 +356,15 @@ class Job(Generic[R]):
 
 def unsuccessful(id: str, task: str, state: State, error: JobError | None) -> JobUnsuccessful:
     """What to raise for a job that has no result; the text carries the evidence."""
-    kinds = {
-        State.FAILED: JobFailed,
-        State.CANCELLED: JobCancelled,
-        State.QUARANTINED: JobQuarantined,
-        State.SKIPPED: JobCancelled,
-    }
-    return kinds[state](f"job {id} of {task} {_WORDS[state]}{describe(error)}", id, error)
+    kind, word = _ENDS[state]
+    return kind(f"job {id} of {task} {word}{describe(error)}", id, error)
 
 
-_WORDS = {
-    State.FAILED: "failed",
-    State.CANCELLED: "was cancelled",
-    State.QUARANTINED: "is quarantined",
-    State.SKIPPED: "was skipped: a condition or a node before it said so",
+_ENDS: dict[State, tuple[type[JobUnsuccessful], str]] = {
+    State.FAILED: (JobFailed, "failed"),
+    State.CANCELLED: (JobCancelled, "was cancelled"),
+    State.QUARANTINED: (JobQuarantined, "is quarantined"),
+    State.SKIPPED: (JobCancelled, "was skipped: a condition or a node before it said so"),
 }
 
 
