@@ -49,10 +49,10 @@ def shop(django_site: Any, url: str) -> Iterator[Headrace]:
     """An application that is tied to Django, with a task ``fetch``."""
     from django.db import connections
 
-    from headrace.contrib.django import database
+    from headrace.contrib import django as tie
 
     with Headrace(url, timeout=20) as app:
-        database.install(app)
+        tie.install(app)
         app.task(name="fetch")(fetch)
         yield app
     for connection in connections.all():

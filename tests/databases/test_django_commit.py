@@ -210,19 +210,19 @@ def test_the_alias_says_which_transaction_is_waited_for(shop: Headrace, atomic: 
 
 
 def test_a_task_and_an_application_may_say_otherwise(shop: Headrace, atomic: Any) -> None:
-    from headrace.contrib.django import database
+    from headrace.contrib import django as tie
 
     shop.task(name="now", after_commit=False)(lambda: None)
     with atomic():
         assert shop.tasks["now"].enqueue().state is State.READY
-    database.install(shop, after_commit=False)
+    tie.install(shop, after_commit=False)
     with atomic():
         assert shop.tasks["fetch"].enqueue().state is State.READY
         waits = shop.tasks["fetch"].options(after_commit=True).enqueue()
         with pytest.raises(JobNotFound):
             waits.refresh()
     with pytest.raises(OptionsError, match="is not an alias"):
-        database.install(shop, after_commit="nowhere")
+        tie.install(shop, after_commit="nowhere")
 
 
 def test_without_a_tie_the_option_is_an_error_that_says_how(url: str) -> None:

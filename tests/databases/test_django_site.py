@@ -157,7 +157,7 @@ def test_a_start_that_was_stopped_closes_its_connections(django_site: Any) -> No
     """Cut by a time limit, a query leaves a connection that Django takes for usable."""
     from django.db import connection, transaction
 
-    from headrace.contrib.django.database import JobConnections
+    from headrace.contrib.django import JobConnections
     from headrace.errors import SoftTimeLimit
 
     connection.ensure_connection()
