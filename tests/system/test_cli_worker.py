@@ -20,6 +20,7 @@ from headrace import Headrace
 from headrace import __version__ as headrace_version
 from headrace.protocol import consume
 from tests.deadline import eventually
+from tests.processes import dispatcher_of
 from tests.program import Program, Worker
 from tests.servers import Server
 from tests.system.test_cli import on_terminal
@@ -256,6 +257,12 @@ def test_a_quiet_worker_finishes_its_job_takes_no_other_and_stays_until_it_is_st
     second = headrace("enqueue", "tasks.waits", str(tmp_path / "go"), "--json").json["id"]
     (tmp_path / "go").touch()
     eventually(lambda: headrace("jobs", "show", first, "--json").json["state"] == "succeeded", 60)
+    dispatcher = dispatcher_of(one.process.pid)
+    assert dispatcher is not None
+    dispatcher.kill()
+    one.says("the dispatcher died")
+    one.says("serves default")
+    (name,) = eventually(lambda: [x["worker"] for x in headrace("workers", "list", "--json").lines if x["quiet"]], 60)
     assert ", quiet" in headrace("workers", "list").out
     assert headrace("jobs", "why", second, "--json").json["reasons"][0]["code"] == "draining"
     headrace("workers", "stop", name)

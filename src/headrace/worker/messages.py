@@ -128,6 +128,10 @@ class Resize(msgspec.Struct, frozen=True, array_like=True, tag="resize"):
     by: int
 
 
+class Quiet(msgspec.Struct, frozen=True, array_like=True, tag="quiet"):
+    """Dispatcher to supervisor: an operator had me claim no more, which my successor must not do either."""
+
+
 class Owner(msgspec.Struct, frozen=True, array_like=True, tag="owner"):
     """Dispatcher to supervisor: the incarnation that my successor must take over from."""
 
@@ -192,7 +196,7 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
 
 ToRunner = Run | WakeHint | Recall | Stop | Exit
 FromRunner = Done | JobProgress | Found | ChildCrashed | Exit | Up
-ToSupervisor = Spawn | Signal | Owner | Begun | Size
+ToSupervisor = Spawn | Signal | Owner | Begun | Size | Quiet
 FromSupervisor = Spawned | Died | Drain | Resize | Size
 FromWorker = Serves | StartFailed | Imported | Size
 ToWorker = Resize | Size

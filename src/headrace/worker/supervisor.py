@@ -37,6 +37,7 @@ from headrace.worker.messages import (
     FromSupervisor,
     FromWorker,
     Owner,
+    Quiet,
     Resize,
     Serves,
     Signal,
@@ -272,6 +273,8 @@ class Supervisor:
             case Size():
                 self.options = self.options.resized(message.kind, message.size)
                 self._send_parent(message)
+            case Quiet():
+                self.options = msgspec.structs.replace(self.options, quiet=True)
             case Owner():
                 if message.owner not in self._owners:
                     self._owners.append(message.owner)

@@ -110,6 +110,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         max_idle: leave when there was nothing to run for this many seconds; 0 means never.
         recycle_jobs: a runner is replaced after this many jobs; 0 means never.
         recycle_memory: a runner is replaced when its peak resident memory exceeds this many bytes; 0 means never.
+        quiet: claim nothing.
     """
 
     processes: int = msgspec.field(default_factory=usable_cores)
@@ -122,6 +123,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_idle: float = 0.0
     recycle_jobs: int = 0
     recycle_memory: int = 0
+    quiet: bool = False
 
     def __post_init__(self) -> None:
         ends = ("max_jobs", "max_idle", "recycle_jobs", "recycle_memory")

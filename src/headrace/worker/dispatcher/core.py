@@ -33,7 +33,7 @@ from headrace.worker.dispatcher.local_queues import AwayLimits, LocalQueues
 from headrace.worker.dispatcher.runner_pool import Returned, RunnerPool
 from headrace.worker.dispatcher.worker_state import NEVER, Worker, desk_of
 from headrace.worker.health_stamps import REGISTERED
-from headrace.worker.messages import TIME_OVER, Drain, Resize, Size, Spawned
+from headrace.worker.messages import TIME_OVER, Drain, Quiet, Resize, Size, Spawned
 
 # A worker that cannot reach the store at shutdown leaves this long (seconds) after its runners ended.
 FAREWELL = 10.0
@@ -105,6 +105,8 @@ class Core:
                 one.maintenance.reclaim.add(predecessor, known=True)
         for kind in self.worker.kinds:
             self._supply.resize(kind, self.worker.options.runners(kind))
+        if self.worker.options.quiet:
+            self._quiet()
         return self.on((), now)
 
     def on(self, events: Sequence[Event], now: float) -> Sequence[Action]:
@@ -255,6 +257,7 @@ class Core:
     def _quiet(self) -> None:
         """Claim no more, finish what runs, and stay until the worker is told to end, so that people can look at it."""
         if self.worker.phase == "working":
+            self.worker.actions.add(Quiet())
             self._stop_claiming("quiet")
 
     def _stop_claiming(self, phase: Literal["quiet", "draining"]) -> None:
