@@ -446,9 +446,9 @@ def test_several_urls_are_several_servers(new_server: Callable[..., Server]) -> 
         add(app)
         app.enqueue_many(app.tasks["noop"].options(key=str(n)).job(n) for n in range(60))
         for n, server in enumerate(servers):
-            assert server.owner.exists(f"{{hr:{n}}}:schema")
+            assert server.owner.exists(app.client.shards[n]("schema"))
             owner: Any = server.owner
-            assert not owner.keys(f"{{hr:{(n + 1) % SHARDS}}}:*")
+            assert not owner.keys(app.client.shards[(n + 1) % SHARDS].prefix + "*")
         rows = walked(app.jobs.page, "ready", limit=7)
         assert len(rows) == len({row.id for row in rows}) == 60
         assert app.queues["default"].purge() == 60
@@ -456,7 +456,7 @@ def test_several_urls_are_several_servers(new_server: Callable[..., Server]) -> 
     with Headrace(swapped, timeout=5) as app, pytest.raises(SchemaMismatch, match="URLs in the order in which"):
         app.overview()
     for place in (0, 2):
-        assert not servers[place].owner.exists(f"{{hr:{2 - place}}}:schema")
+        assert not servers[place].owner.exists(app.client.shards[2 - place]("schema"))
 
 
 def test_a_pause_holds_the_others_and_names_the_shard_that_is_away(new_server: Callable[..., Server]) -> None:
@@ -501,7 +501,7 @@ def test_a_new_store_is_made_whichever_shard_answers_first(new_server: Callable[
     with Headrace(urls, timeout=20) as app:
         store: Any = app.store
         assert store.run_at(2, overviews.overview(app.client.shards[2])).states["ready"] == 0
-        assert servers[2].owner.get("{hr:2}:shard") is not None
+        assert servers[2].owner.get(app.client.shards[2]("shard")) is not None
     for server in servers:
         server.owner.flushall()
     servers[0].kill()
@@ -513,12 +513,13 @@ def test_a_new_store_is_made_whichever_shard_answers_first(new_server: Callable[
         assert len(one_a_shard(add(app))) == SHARDS
 
 
-@pytest.mark.parametrize("durability", ["memory", "fsync"])
+@pytest.mark.parametrize(("durability", "clustered"), [("memory", None), ("fsync", None), ("memory", True)])
 @pytest.mark.parametrize("verb", ["enqueue", "aenqueue", "enqueue_many"])
 def test_a_free_job_goes_to_another_shard_where_its_own_refuses(
-    new_server: Callable[..., Server], verb: str, durability: Any
+    new_server: Callable[..., Server], verb: str, durability: Any, clustered: bool | None
 ) -> None:
-    servers = [new_server(append_only=True, config={"appendfsync": "always"}) for _ in range(SHARDS)]
+    config = {"appendfsync": "always"}
+    servers = [new_server(append_only=True, config=config, clustered=clustered) for _ in range(SHARDS)]
     with Headrace(" ".join(server.url for server in servers), timeout=20, durability=durability) as app:
         noop = add(app).tasks["noop"]
         one_a_shard(app)
@@ -590,7 +591,7 @@ def test_the_doctor_finds_and_repairs_faults_of_each_shard(app: Headrace, url: s
     sound = command(url, "doctor", "keyspace")
     assert (sound.returncode, sound.stdout) == (0, "nothing is wrong\n")
     for shard in (1, 2):
-        client.zrem(f"{{hr:{shard}}}:ready:default", jobs[shard].id)
+        client.zrem(app.client.shards[shard]("ready:default"), jobs[shard].id)
     (row,) = map(json.loads, command(url, "doctor", "keyspace", "--json").stdout.splitlines())
     assert (row["id"], row["count"]) == ("misplaced", 2)
     assert [said.partition(": job")[0] for said in row["evidence"]] == ["shard 1", "shard 2"]
@@ -602,7 +603,8 @@ def test_the_doctor_finds_and_repairs_faults_of_each_shard(app: Headrace, url: s
 @pytest.mark.any_server
 def test_an_id_of_another_shard_is_found(app: Headrace, url: str, client: redis.Redis) -> None:
     job = one_a_shard(app)[1]
-    client.copy(f"{{hr:1}}:job:{job.id}", f"{{hr:2}}:job:{job.id}")
+    keys: Any = [shard(f"job:{job.id}") for shard in app.client.shards]
+    client.restore(keys[2], 0, client.dump(keys[1]))
     found = map(json.loads, command(url, "doctor", "keyspace", "--json").stdout.splitlines())
     assert [row["evidence"] for row in found if row["id"] == "other-shard"] == [
         [f"shard 2: job {job.id}: is on shard 2"]

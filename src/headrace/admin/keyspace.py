@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -158,7 +159,9 @@ def pages(
     check_name("namespace", namespace)
     names = _names(client, namespace, prefix)
     while page := list(islice(names, size or PAGE)):
-        yield _page(client, page, unread)
+        # A cluster takes the keys of one shard at a time.
+        for _, some in groupby(sorted(page), key=itemgetter(0)):
+            yield _page(client, list(some), unread)
 
 
 def _page(client: Any, page: list[tuple[str, str, str]], unread: Container[str]) -> list[Keyspace]:

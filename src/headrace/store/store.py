@@ -91,6 +91,9 @@ class Store(Reach):
                 try:
                     connection = pool.idle.pop()
                 except IndexError:
+                    connection = None
+                if connection is None:
+                    # Not in the handler: that would take the place of what a failed connection came from.
                     connection = self._another(pool, deadline - now)
                 if connection.end < now:
                     connection.close()
