@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import celery
+import msgspec
 import pytest
 import redis
 import rq
@@ -147,6 +148,8 @@ def test_jobs_of_rq_become_ours(headrace: Program, url: str, their_server: Serve
     with Headrace(url) as app:
         job = job_of(app, first.id, "rq")
         assert (job.task, job.queue, list(job.args), job.kwargs) == ("shop.note", "mail", [1], {"k": 2})
+        options = msgspec.msgpack.decode(job.options)
+        assert (options["retries"], options["retry_delay"]) == (3, [10, 10, 20])
         assert job_of(app, later.id, "rq").due == datetime(2031, 5, 1, tzinfo=UTC)
     assert theirs.lrange("rq:queue:mail", 0, -1) == [parent.id.encode(), method.id.encode()]
     assert not theirs.exists(f"rq:job:{first.id}", "rq:scheduled:mail")

@@ -267,6 +267,8 @@ def _envelope(
         raise Unmovable(id, "it is a method of an object: make it a function")
     left = _number(fields["retries_left"])
     delays: list[int] = json.loads(fields["retry_intervals"] or b"[]")
+    # As RQ finds the next: the list ends with the last retry, and its first counts for all before.
+    waits = [delays[max(len(delays) - n, 0)] * 1_000_000 for n in range(left or 0, 0, -1)] if delays else []
     return envelopes.made(
         id,
         str(function),
@@ -280,7 +282,7 @@ def _envelope(
             "result_ttl": _micro(_number(fields["result_ttl"])),
             "failure_ttl": _micro(_number(fields["failure_ttl"])),
             "retries": left,
-            "retry_delay": _micro(delays[0]) if left and delays else None,
+            "retry_delay": waits or None,
             "headers": {"rq-id": id},
         },
     )
