@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.databases.django_project import TASKS, Project
-from tests.databases.sql_servers import SqlServer, postgresql
+from tests.databases.sql_servers import SqlServer, mariadb, postgresql
 
 pytestmark = [pytest.mark.any_server, pytest.mark.system]
 
@@ -151,6 +151,30 @@ def test_no_job_is_lost_to_a_connection_that_died(
         engine.dispose()
     failed = [line for line in (tmp_path / "log").read_text().splitlines() if "failed" in line]
     assert failed == []
+
+
+@pytest.mark.parametrize("sql", [postgresql, mariadb])
+def test_djangos_outbox_keeps_jobs_of_a_commit_while_the_server_is_away(tmp_path: Path, url: str, sql: Any) -> None:
+    with sql() as server:
+        site = Project(tmp_path, url, server.django)
+        site.write(
+            "settings", "import pymysql\npymysql.install_as_MySQLdb()\n" + (tmp_path / "settings.py").read_text()
+        )
+        site.tables()
+        enqueue = "from django.db import transaction\nfrom shop.tasks import note\nwith transaction.atomic():\n"
+        enqueue += "    for n in range(3): note.options(after_commit='outbox').enqueue(str(n))\n"
+        here, site.environment = site.environment, {
+            **site.environment, "HEADRACE_URL": "redis://127.0.0.1:1", "HEADRACE_TIMEOUT": "0.1",
+        }  # fmt: skip
+        site.python(enqueue)
+        site.environment = here
+        site.python(enqueue)
+        waiting = site.manage("headrace", "outbox", "list", "--json")
+        assert json.loads(waiting.splitlines()[-1])["waiting"] == 3
+        site.manage("headrace", "outbox", "relay", "--once")
+        site.manage("headrace", "worker", "--burst", "--processes", "1")
+        count = "import json; from shop.models import Order; print(json.dumps(Order.objects.count()))"
+        assert site.python(count) == 6
 
 
 def test_a_start_that_was_stopped_closes_its_connections(django_site: Any) -> None:

@@ -155,6 +155,21 @@ def test_a_row_that_cannot_be_read_is_kept_and_holds_up_no_other(
     assert "the outbox keeps job 0bad" in caplog.text
 
 
+def test_a_row_whose_transaction_commits_late_is_not_passed_over(app: Headrace, engine: sqlalchemy.Engine) -> None:
+    if engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    early, late = (app.tasks["fetch"].job(n) for n in range(2))
+    with engine.connect() as slow:
+        slow.execute(sqlalchemy.insert(tie._TABLE), {"id": early.id, "envelope": early.pack(), "tries": 0})
+        with engine.begin() as fast:
+            fast.execute(sqlalchemy.insert(tie._TABLE), {"id": late.id, "envelope": late.pack(), "tries": 0})
+        assert relay(app, engine).run(threading.Event(), once=True) == 1
+        assert stored(app) == [late.id]
+        slow.commit()
+    assert relay(app, engine).run(threading.Event(), once=True) == 1
+    assert (stored(app), count(engine)) == (sorted([early.id, late.id]), 0)
+
+
 STEPS = ("BEGIN", "SELECT", "enqueue", "DELETE", "COMMIT")
 
 
