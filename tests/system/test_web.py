@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import litestar
 import pytest
 import redis
 import uvicorn
@@ -20,7 +21,8 @@ from flask import Flask, current_app, g
 from litestar import Litestar, asgi
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.routing import Mount
+from starlette.responses import Response
+from starlette.routing import Mount, Route
 
 from headrace import Headrace, Record, Submission
 from headrace.contrib import flask as flask_tie
@@ -62,6 +64,7 @@ def served(site: Any) -> Generator[Callable[..., tuple[int, bytes]]]:
             answer = connection.getresponse()
             return answer.status, answer.read()
 
+    ask.port = port  # type: ignore[attr-defined]
     try:
         yield ask
     finally:
@@ -142,6 +145,33 @@ def test_requests_know_the_application_of_their_site(app: Headrace, url: str) ->
         get_app(Request({"type": "http"}))
 
 
+def sums_of(kind: str, jobs: Headrace) -> Any:
+    """A site whose ``POST /`` adds a job to its request, and answers with the job's id."""
+
+    async def one(request: Request) -> Any:
+        return Response(background_tasks(request).add_task(jobs.tasks["add"], 1, 2).id)
+
+    if kind == "starlette":
+        site = Starlette(routes=[Route("/", one, methods=["POST"])], lifespan=lifespan(jobs))
+        site.add_middleware(JobSender, app=jobs)
+        return site
+
+    @litestar.post("/")
+    async def two(request: litestar.Request[Any, Any, Any]) -> str:
+        return background_tasks(request).add_task(jobs.tasks["add"], 1, 2).id  # type: ignore[arg-type]
+
+    return Litestar([two], middleware=[lambda app: JobSender(app, jobs)], openapi_config=None)
+
+
+@pytest.mark.parametrize("kind", ["starlette", "litestar"])
+def test_other_sites_than_fastapis_store_the_jobs_of_a_request_too(app: Headrace, kind: str) -> None:
+    app.task(name="add")(add)
+    with served(sums_of(kind, app)) as ask:
+        status, body = ask("POST", "/")
+        assert status < 300
+        assert app.job(body.decode()).state == "ready"
+
+
 def test_an_ordinary_function_and_a_site_without_the_sender_are_refused() -> None:
     with pytest.raises(OptionsError, match=r"add_task takes a task, not <function add.*@app.task"):
         BackgroundTasks().add_task(add, 1, 2)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
@@ -195,6 +225,17 @@ def test_a_browser_reads_the_changes_of_a_job_to_its_end(fleet: Fleet, app: Head
         assert json.loads(events[-1].partition("data: ")[2])["state"] == "succeeded"
         last = events[-1].splitlines()[0].removeprefix("id: ")
         assert ask("GET", f"/jobs/{job.id}/events", **{"Last-Event-ID": last}) == (200, b"")
+
+
+def test_nothing_waits_any_more_for_a_browser_that_has_gone(app: Headrace, client: redis.Redis) -> None:
+    job = app.by_name("nobody.knows").enqueue()
+    channel = keys_of("hr").done(job.id)
+    with served(mounted("starlette", jobs_site(app, authorize=lambda request, record: True))) as ask:
+        with closing(http.client.HTTPConnection("127.0.0.1", ask.port, timeout=60)) as browser:  # type: ignore[attr-defined]
+            browser.request("GET", f"/jobs/{job.id}/events")
+            assert browser.getresponse().readline().startswith(b"id: ")
+            eventually(lambda: client.pubsub_numsub(channel)[0][1] == 1)
+        eventually(lambda: client.pubsub_numsub(channel)[0][1] == 0)
 
 
 def test_changes_of_a_job_are_pushed_and_numbered(
@@ -289,12 +330,19 @@ def test_each_job_has_an_application_context_and_its_teardown(app: Headrace, sit
             raise ValueError("no name")
         return f"{current_app.config['GREETING']}, {name}"
 
+    @app.task(name="agreet")
+    async def agreet(name: str) -> str:
+        return greet(name)
+
     with Kit(app, url=url) as kit:
         jobs = [greet.enqueue(name) for name in ("ada", "", "ben")]
         kit.drain(raises=False)
         assert (jobs[0].result(timeout=0), jobs[2].result(timeout=0)) == ("hello, ada", "hello, ben")
         with pytest.raises(JobFailed, match="no name"):
             jobs[1].result(timeout=0)
-    assert ends == ["ada NoneType", " ValueError", "ben NoneType"]
+        later = app.tasks["agreet"].enqueue("cy")
+        kit.drain()
+        assert later.result(timeout=0) == "hello, cy"
+    assert ends == ["ada NoneType", " ValueError", "ben NoneType", "cy NoneType"]
     flask_tie.init_app(Flask("another"), app)
     assert len(app.middlewares) == 1
