@@ -84,7 +84,7 @@ def worker(
         raise UsageFault(f"--recycle-memory means {recycle_memory} bytes, and every runner has more: write 512M")
     given_command = WorkerCommand.of_process(os.environ, sys.orig_argv)
     command = instrumented(discreet(given_command, session.settings["url"]))
-    given = {"processes": processes, "forks": forks, "threads": threads, "concurrency": concurrency}
+    given: dict[str, Any] = {"processes": processes, "forks": forks, "threads": threads, "concurrency": concurrency}
     options = WorkerOptions(
         **{name: number for name, number in given.items() if number is not None},
         queues=parse_queues(queues),
