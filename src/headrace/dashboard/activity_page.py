@@ -175,7 +175,7 @@ async def newest_causes(
     return [_cause(site, facts) for facts in found.causes], found.count
 
 
-def _document(cause: Cause) -> dict[str, Any]:
+def cause_document(cause: Cause) -> dict[str, Any]:
     facts = cause.facts
     return {
         "id": facts.id,
@@ -196,6 +196,6 @@ async def causes(site: DashboardSite, request: Request) -> Response:
     order = request.query_params.get("order", "")
     found, count = await site.read(newest_causes(site, task, "number" if order == "number" else "last"))
     return await site.page(
-        request, "causes.html", lambda: {"count": count, "causes": [_document(cause) for cause in found]},
+        request, "causes.html", lambda: {"count": count, "causes": [cause_document(cause) for cause in found]},
         causes=found, task=task, order=order, most=max((one.facts.number for one in found), default=1), count=count,
     )  # fmt: skip

@@ -120,10 +120,6 @@ class Course(msgspec.Struct, frozen=True):
     def document(self) -> dict[str, Any]:
         return series_document(self.label, self.span.every, self.whole, self.buckets)
 
-    @property
-    def minutes(self) -> float:
-        return self.span.seconds / 60
-
 
 def _label(kind: str, name: str) -> str:
     root = QUEUES if kind == "queues" else TASKS

@@ -165,7 +165,7 @@ async def flow(site: DashboardSite, request: Request) -> Response:
     drawn = [*page.rows, *far]
     view = of_nodes(record.definition, drawn)
     boxes = boxes_of(view)
-    graph = None if form_wanted(request) else await _draw(site, request, record, drawn, jobs, view, len(boxes.nodes))
+    drawing, near, count = await _draw(site, request, record, drawn, jobs, view, len(boxes.nodes))
     bars, hidden = _timeline(boxes if len(boxes.nodes) <= BARS else boxes_of(view, collapse=True), drawn, record, now)
     return await site.page(
         request, "workflow.html",
@@ -174,12 +174,11 @@ async def flow(site: DashboardSite, request: Request) -> Response:
             **({"globals": WITHHELD} if sight == "none" else {}),
             "jobs": [node_document(node) for node in jobs],
         },
-        title=f"{record.definition} · Workflows", run=record,
-        jobs=[(node, error_line(node.job, site.redactor)) for node in jobs[:LISTED]],
-        broken=failed.count, why=await _why(site, record, jobs), left=max(0, page.count - LISTED),
-        shares=_shares(record), graph=graph, asked_near="near" in request.query_params, whole=page.next is None,
-        drawn=DRAWN, arguments=arguments(record, site.redactor, sight), bars=bars, hidden=hidden, link=link,
-        chain=longest_chain(page.rows, now),
+        title=f"{record.definition} · Workflows", run=record, broken=failed.count, why=await _why(site, record, jobs),
+        jobs=[(node, error_line(node.job, site.redactor)) for node in jobs[:LISTED]], left=max(0, page.count - LISTED),
+        shares=_shares(record), drawing=drawing, near=near, boxes=count, asked_near="near" in request.query_params,
+        whole=page.next is None, drawn=DRAWN, arguments=arguments(record, site.redactor, sight), bars=bars,
+        hidden=hidden, chain=longest_chain(page.rows, now),
     )  # fmt: skip
 
 
@@ -205,20 +204,6 @@ def _shares(record: WorkflowRecord) -> list[tuple[str, int, float]]:
     return [(state, number, 100 * number / total) for state, number in counts.items()]
 
 
-class WorkflowPicture(msgspec.Struct, frozen=True):
-    """The picture of a workflow.
-
-    Attributes:
-        drawing: of all of it, or of what is near one of its jobs.
-        near: the number of that job; 0: all of it is drawn.
-        boxes: how many boxes are drawn.
-    """
-
-    drawing: Drawing
-    near: int
-    boxes: int
-
-
 async def _draw(
     site: DashboardSite,
     request: Request,
@@ -227,7 +212,10 @@ async def _draw(
     jobs: Sequence[NodeRecord],
     view: View,
     boxes: int,
-) -> WorkflowPicture:
+) -> tuple[Drawing | None, int, int]:
+    """The picture of a workflow, or of what is near one of its jobs; the number of that job, else 0; and the boxes."""
+    if form_wanted(request):
+        return None, 0, 0
     base, asked = base_of(request), request.query_params.get("near", "")
     links = {node.number: f"{base}/jobs/{node.job.id}" for node in nodes if node.role not in ("join", "pass")}
     near = 0
@@ -238,7 +226,7 @@ async def _draw(
         near = jobs[0].number
     shown = around(view, near, STEPS, NEAR) if near else view
     drawing = await site.drawer.draw(f"{base} {record.id} {near}", shown, links)
-    return WorkflowPicture(drawing, near, len(shown.nodes))
+    return drawing, near, len(shown.nodes)
 
 
 def longest_chain(nodes: Sequence[NodeRecord], now: int) -> tuple[list[str], float]:

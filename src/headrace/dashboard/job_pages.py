@@ -314,7 +314,8 @@ async def job(site: DashboardSite, request: Request) -> Response:
         },
         title=f"{record.task} · Jobs",
         job=record, waits=waits, log=log, arguments=arguments(record, site.redactor, sight), result=returned,
-        retryable=retryable(record), again=_is_plain(record.packed_args), again_of=AGAIN,
+        retryable=record.state.final and record.state is not State.SKIPPED and not is_node(record.id), again_of=AGAIN,
+        again=not (has_slots(record.packed_args) or holds_sealed(record.packed_args)),
         movable=record.state in ("scheduled", "ready", "parked"),
         deletable=record.state != "running" and not is_node(record.id),
         flow=flow_of(record.id) if is_node(record.id) else "", trace=trace_of(record),
@@ -322,14 +323,6 @@ async def job(site: DashboardSite, request: Request) -> Response:
     )  # fmt: skip
 
 
-def _is_plain(args: bytes) -> bool:
-    return not (has_slots(args) or holds_sealed(args))
-
-
 def trace_of(record: Record) -> str:
     found = _TRACE.fullmatch(record.headers.get(TRACE, ""))
     return found[1] if found else ""
-
-
-def retryable(record: Record) -> bool:
-    return record.state.final and record.state is not State.SKIPPED and not is_node(record.id)

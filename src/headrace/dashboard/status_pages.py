@@ -27,9 +27,9 @@ from headrace.admin.jobs import Jobs
 from headrace.admin.queues import LoadQuestion
 from headrace.admin.workers import named
 from headrace.dashboard import svg_plots
-from headrace.dashboard.activity_page import Cause, newest_causes
+from headrace.dashboard.activity_page import Cause, cause_document, newest_causes
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
-from headrace.dashboard.figures import NORMAL, SPANS, TaskFigures, TimeRange, figures_document
+from headrace.dashboard.figures import NORMAL, SPANS, TimeRange, figures_document
 from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
 from headrace.dashboard.needs import (
     WhyShown,
@@ -92,7 +92,7 @@ async def overview(site: DashboardSite, request: Request) -> Response:
     return await site.page(
         request, "overview.html", document, frame=frame, span=span, needs=found,
         open=[need for need in found if not need.by], most=MOST_NEEDS, total=course.total,
-        minutes=course.minutes,
+        minutes=span.seconds / 60,
         plots=[svg_plots.throughput(course), svg_plots.backlog(lines, lines), svg_plots.waits(course)],
         slow=sorted(tasks, key=lambda one: -one.total)[:TOP],
         lines=_by_need(frame)[:TOP], served=frame.overview.served,
@@ -128,13 +128,12 @@ async def queues(site: DashboardSite, request: Request) -> Response:
         lambda: {"now": iso(frame.now), "queues": [_queue_document(one, frame) for one in rows]},
         frame=frame, rows=rows, figures=figures, span=span, count=len(frame.queues),
         served=frame.overview.served, named=after is not None, more=len(found) > PAGE, after=by_name,
-        drains={one.name: _drain(one.size, figures.get(one.name), load.running.of(one.name)) for one in rows},
+        # Seconds until the jobs of a queue have started, as many at once as run now.
+        drains={
+            one.name: one.size * figures[one.name].mean / running
+            for one in rows if one.name in figures and (running := load.running.of(one.name))
+        },
     )  # fmt: skip
-
-
-def _drain(size: int, figures: TaskFigures | None, running: int) -> float | None:
-    """Seconds until this many jobs have started, as many at once as run now; None: none runs, or none has ended."""
-    return size * figures.mean / running if figures is not None and figures.mean and running else None
 
 
 def _queue_document(queue: QueueFacts, frame: LiveFrame) -> dict[str, Any]:
@@ -201,21 +200,18 @@ async def tasks(site: DashboardSite, request: Request) -> Response:
     rows = sorted(table, key=lambda one: -one.total)
     # Of each task the cause that came last: those before it are overwritten.
     causes = {cause.facts.task: cause for cause in reversed(newest)}
+    last = {name: cause_document(cause) for name, cause in causes.items()}
     known = {one.name for one in rows}
     idle = [name for name in {**site.app.tasks, **frame.overview.parked} if name not in known]
     return await site.page(
         request, "tasks.html",
         lambda: {
-            "tasks": [figures_document(one) | {"last_cause": _last_cause(causes.get(one.name))} for one in rows],
+            "tasks": [figures_document(one) | {"last_cause": last.get(one.name)} for one in rows],
             "parked": frame.overview.parked,
         },
         frame=frame, rows=rows, idle=sorted(idle)[:TOP * 20], span=span,
         causes=causes, busiest=max((one.total for one in rows), default=0.0) or 1.0,
     )  # fmt: skip
-
-
-def _last_cause(cause: Cause | None) -> dict[str, Any] | None:
-    return None if cause is None else {"id": cause.facts.id, "error": cause.line, "last": iso(cause.facts.last)}
 
 
 async def task(site: DashboardSite, request: Request) -> Response:

@@ -283,16 +283,13 @@ def shared_values(records: Sequence[Record], redactor: Redactor) -> list[tuple[s
         if record.left_out or isinstance(named, str):
             return []
         found = {**record.headers, **named}
-        common = {name: value for name, value in (common or found).items() if _has(found, name, value)}
+        both = (common or found).items()
+        common = {name: value for name, value in both if name in found and found[name] == value}
         if not common:
             return []
     shown = redactor.value(common or {})
     texts = [(name, cut(json_text(value, indent=-1), 60)) for name, value in shown.items() if value != HIDDEN]
     return texts[:MOST_SHARED]
-
-
-def _has(found: Mapping[str, Any], name: str, value: Any) -> bool:
-    return name in found and bool(found[name] == value)
 
 
 def result(record: Record, redactor: Redactor, sight: Sight = "all") -> Shown | None:
