@@ -22,7 +22,7 @@ from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.needs import Need, needs
 from headrace.dashboard.values_shown import json_text, shown
 from headrace.model.activity import Act, AlarmState, EventRecord
-from headrace.model.environment import server_facts
+from headrace.model.environment import Sight, fields
 from headrace.model.hidden_values import HIDDEN, Redactor
 from headrace.model.job import JobError
 from headrace.model.limit_rules import Concurrency, LimitState
@@ -308,7 +308,7 @@ def test_what_is_bad_comes_first() -> None:
 
 
 def test_what_harms_most_comes_first_of_what_is_bad() -> None:
-    full = server_facts(b"used_memory:100\r\nmaxmemory:100\r\nmaxmemory_policy:noeviction\r\n")
+    full = Sight(fields(b"used_memory:100\r\nmaxmemory:100\r\nmaxmemory_policy:noeviction\r\n"))
     seen = frame([queue("a", size=1), queue("b", size=9)], [worker("other")], {"quarantined": 1}, parked=1)
     titles = [need.title for need in needs(seen, [task(20, 80)], full)]
     assert titles[:3] == [
@@ -381,12 +381,12 @@ def test_a_row_that_is_fresher_than_its_page_is_not_in_the_future() -> None:
 
 def test_a_server_that_is_almost_full_needs_a_person() -> None:
     info = b"used_memory:85\r\nmaxmemory:100\r\nmaxmemory_policy:noeviction\r\nredis_version:7.2.4\r\naof_enabled:1\r\n"
-    facts = server_facts(info)
-    assert (facts.software, facts.full, facts.append_only, facts.uptime) == ("redis 7.2.4", 0.85, True, 0)
+    facts = Sight(fields(info))
+    assert (facts.full, facts.amount("uptime_in_seconds")) == (0.85, 0)
     (need,) = needs(frame([], [worker()]), [], facts)
     assert (need.level, need.link) == ("warn", "/store")
     assert "85 % of its memory" in need.title
-    assert needs(frame([], [worker()]), [], server_facts(b"")) == []
+    assert needs(frame([], [worker()]), [], Sight({})) == []
 
 
 def test_a_worker_that_died_is_news_for_an_hour() -> None:

@@ -36,7 +36,7 @@ from headrace.dashboard.live_frame import AGE, JointClient, LiveFrame, Shared, r
 from headrace.dashboard.values_shown import Sight, document_answer, has_rows, quoted_base, quoted_path
 from headrace.dashboard.visitors import SAFE, TokenLogin, Visitor, root_of, theme_of
 from headrace.errors import OptionsError
-from headrace.model.environment import ServerFacts
+from headrace.model.environment import Sight as ServerSight
 from headrace.model.hidden_values import NAMES, Redactor
 from headrace.model.ids import check_name, is_flow
 from headrace.model.notation import size
@@ -266,7 +266,7 @@ class DashboardSite:
     async def table(self, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:
         return await self.reading(("table", span.name, kind), lambda: figures.table(self.app, self.counts, span, kind))
 
-    async def server(self) -> ServerFacts | None:
+    async def server(self) -> ServerSight | None:
         """What the store's server says of itself, some seconds old at most; None: it does not tell us."""
         return await self.reading(("server",), lambda: self.client.arun(server_info(self.client.keys)))
 

@@ -18,7 +18,7 @@ from headrace.dashboard.figures import TaskFigures
 from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.values_shown import count, cut, duration, jobs_wait, percent, plural, quoted
 from headrace.model.activity import FEWEST, FULL, HIGH_SHARE, LONG_WAIT, Act, EventRecord
-from headrace.model.environment import ServerFacts, Sight, judged
+from headrace.model.environment import Sight, judged
 from headrace.model.ids import flow_of
 from headrace.model.limit_rules import LimitState
 from headrace.model.notation import size
@@ -100,7 +100,7 @@ _RULE = re.compile(r"(delay|ready|workers|failed)(?: of (\S+))? (?:above|below) 
 def needs(
     frame: LiveFrame,
     tasks: list[TaskFigures],
-    server: ServerFacts | None = None,
+    server: Sight | None = None,
     lost: int = 0,
     alarms: Sequence[AlarmRecord] = (),
     died: Sequence[EventRecord] = (),
@@ -288,7 +288,7 @@ def _of_ends(frame: LiveFrame) -> Iterator[Need]:
         yield Need("warn", f"{plural(flows, 'workflow')} failed", words, link, "flows", harm=flows)
 
 
-def want_of_room(server: ServerFacts | None) -> Need | None:
+def want_of_room(server: Sight | None) -> Need | None:
     """A server that is full, or almost; None where it has room, has no limit or says nothing.
 
     The two are one: a server that refused a call has often room for a smaller one a second later, and nothing in its
@@ -296,18 +296,19 @@ def want_of_room(server: ServerFacts | None) -> Need | None:
     """
     if server is None or server.full <= FULL:
         return None
-    words = f"{size(server.memory)} of {size(server.memory_limit)}. When it is full, nothing can be enqueued."
+    used, most = size(server.amount("used_memory")), size(server.amount("maxmemory"))
+    words = f"{used} of {most}. When it is full, nothing can be enqueued."
     level: Level = "bad" if server.full > ALMOST else "warn"
     return Need(level, f"The store uses {percent(server.full)} of its memory", words, "/store", "full")
 
 
-def _of_store(server: ServerFacts | None) -> Iterator[Need]:
+def _of_store(server: Sight | None) -> Iterator[Need]:
     if server is None:
         return
     if need := want_of_room(server):
         yield need
     # The rows of the doctor that a worker reports, too.
-    for one in judged(Sight(server.told), worker=True):
+    for one in judged(server, worker=True):
         level: Level = "bad" if one.severity == "error" else "warn"
         title = f"{one.meaning[:1].upper()}{one.meaning[1:]}"
         yield Need(level, title, f"{', '.join(one.evidence)}: {one.command}", "/store", "store", one.id)

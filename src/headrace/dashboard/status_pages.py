@@ -298,7 +298,7 @@ async def store(site: DashboardSite, request: Request) -> Response:
 
     def document() -> dict[str, Any]:
         return {
-            "server": None if server is None else {**asdict(server), "full": server.full},
+            "server": None if server is None else {**server.info, "full": server.full},
             "schema": SCHEMA,
             "kept": {"finished": finished, "bytes": frame.overview.bytes},
             "caps": {"finished": settings.max_finished, "bytes": settings.max_finished_bytes},

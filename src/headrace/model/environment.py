@@ -69,8 +69,17 @@ class Sight(msgspec.Struct, frozen=True):
     allow_eviction: bool = False
     shares: Sequence[int] = ()
 
+    @property
+    def full(self) -> float:
+        """The part of its memory that is used; 0: it has no limit, or does not tell."""
+        limit = self.amount("maxmemory")
+        return self.amount("used_memory") / limit if limit else 0.0
+
     def number(self, name: str) -> float | None:
         return _number(self.info.get(name))
+
+    def amount(self, name: str) -> int:
+        return int(self.number(name) or 0)
 
     def setting(self, name: str) -> float | None:
         return _number((self.config or {}).get(name))
@@ -99,9 +108,11 @@ class Check(msgspec.Struct, frozen=True):
     worker: bool = False
 
 
-def _over(name: str, bound: float = 0) -> Callable[[Sight], str | None]:
+def _over(
+    name: str, bound: float = 0, of: Callable[[Sight, str], float | None] = Sight.number
+) -> Callable[[Sight], str | None]:
     def fault(sight: Sight) -> str | None:
-        value = sight.number(name)
+        value = of(sight, name)
         return None if value is None else f"{name} {value:g}" if value > bound else ""
 
     return fault
@@ -216,11 +227,6 @@ def _clients(sight: Sight) -> str | None:
     return f"maxclients {most:g}, {used:g} connections" if most < 2 * used else ""
 
 
-def _idle(sight: Sight) -> str | None:
-    limit = sight.setting("timeout")
-    return None if limit is None else f"timeout {limit:g}" if limit else ""
-
-
 def _skew(least: float, most: float | None = None) -> Callable[[Sight], str | None]:
     def fault(sight: Sight) -> str | None:
         bound, top = least or sight.lease / 4, most or sight.lease / 4
@@ -247,11 +253,6 @@ def _kernel(sight: Sight) -> str | None:
         said.append("transparent_hugepage always")
     # Another machine's kernel does not tell.
     return ", ".join(said) or ("" if "overcommit_memory" in sight.info else None)
-
-
-def _swapped(sight: Sight) -> str | None:
-    kilobytes = sight.number("swapped")
-    return None if kilobytes is None else f"{kilobytes:g} kB" if kilobytes > MOST_SWAPPED else ""
 
 
 def _user(sight: Sight) -> str | None:
@@ -327,7 +328,8 @@ CHECKS: tuple[Check, ...] = (
         "clients", "warn", "the server's limit of connections is near", "redis-cli CONFIG SET maxclients N", _clients
     ),
     Check(
-        "idle-timeout", "warn", "the server ends connections of idle workers", "redis-cli CONFIG SET timeout 0", _idle
+        "idle-timeout", "warn", "the server ends connections of idle workers", "redis-cli CONFIG SET timeout 0",
+        _over("timeout", of=Sight.setting),
     ),
     Check(
         "kernel", "warn", "the kernel may refuse or slow the server's forks",
@@ -335,7 +337,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "swap", "warn", "a part of the server's memory is on the disk: scripts that need it wait",
-        "swapoff -a, or add memory", _swapped,
+        "swapoff -a, or add memory", _over("swapped", MOST_SWAPPED),
     ),
     Check("slow-scripts", "warn", "scripts of Headrace are in the slow log", "redis-cli SLOWLOG GET", _slow),
     Check("round-trip", "warn", "the way to the server is slow", "place workers near the server", _trip),
@@ -369,72 +371,3 @@ def judged(sight: Sight, *, worker: bool = False) -> list[Finding]:
 def fields(info: bytes | str) -> dict[str, str]:
     text = info.decode("utf-8", "replace") if isinstance(info, bytes) else info
     return {name: value for name, _, value in (line.partition(":") for line in text.splitlines()) if value}
-
-
-class ServerFacts(msgspec.Struct, frozen=True):
-    """A server.
-
-    Attributes:
-        software: such as ``valkey 9.0.1``.
-        mode: standalone, sentinel or cluster; role: master or slave.
-        uptime: seconds.
-        clients: connections.
-        memory, peak: bytes that it uses, and used at most.
-        memory_limit: bytes that it may use; 0: it has no limit.
-        policy: what it does when that is reached.
-        append_only: whether each write goes to a file.
-        last_save: whether its last snapshot was written; empty: it says nothing of that.
-        unsaved: changes since the last snapshot.
-        replicas: servers that follow it.
-        told: all fields of its INFO.
-    """
-
-    software: str
-    mode: str
-    role: str
-    uptime: int
-    clients: int
-    memory: int
-    peak: int
-    memory_limit: int
-    policy: str
-    append_only: bool
-    last_save: str
-    unsaved: int
-    replicas: int
-    told: Mapping[str, str]
-
-    @property
-    def evicted(self) -> int:
-        """Keys that it removed for want of memory: each may have been a job."""
-        return int(self.told.get("evicted_keys", 0))
-
-    @property
-    def full(self) -> float:
-        return self.memory / self.memory_limit if self.memory_limit else 0.0
-
-
-def server_facts(info: bytes) -> ServerFacts:
-    said = fields(info)
-
-    def number(name: str) -> int:
-        text = said.get(name, "")
-        return int(text) if text.isdecimal() else 0
-
-    name = "valkey" if "valkey_version" in said else "redis"
-    return ServerFacts(
-        software=f"{name} {said.get(f'{name}_version', '')}".strip(),
-        mode=said.get("server_mode", "") or said.get("redis_mode", ""),
-        role=said.get("role", ""),
-        uptime=number("uptime_in_seconds"),
-        clients=number("connected_clients"),
-        memory=number("used_memory"),
-        peak=number("used_memory_peak"),
-        memory_limit=number("maxmemory"),
-        policy=said.get("maxmemory_policy", ""),
-        append_only=said.get("aof_enabled") == "1",
-        last_save=said.get("rdb_last_bgsave_status", ""),
-        unsaved=number("rdb_changes_since_last_save"),
-        replicas=number("connected_slaves"),
-        told=said,
-    )

@@ -18,7 +18,7 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, blob, by_turns, done_and_next, load, text_of, text_pairs, texts_of
 
 if TYPE_CHECKING:
-    from headrace.model.environment import ServerFacts
+    from headrace.model.environment import Sight
 
 # The built-in task that does bulk operations.
 BULK_TASK = "headrace.bulk"
@@ -249,12 +249,12 @@ def logs(keys: Keys, id: str, limit: int = 1000) -> Call[list[str]]:
     return load("logs").bind(keys, texts_of, id=id, limit=limit)
 
 
-def server_info(keys: Keys) -> Call[ServerFacts | None]:
+def server_info(keys: Keys) -> Call[Sight | None]:
     """What the server says of itself; None where it does not tell us."""
     # Producers load no rules of the doctor.
-    from headrace.model.environment import server_facts
+    from headrace.model.environment import Sight, fields
 
-    return load("server_info").bind(keys, lambda reply: server_facts(reply) if reply else None)
+    return load("server_info").bind(keys, lambda reply: Sight(fields(reply)) if reply else None)
 
 
 class Greeting(msgspec.Struct, frozen=True):

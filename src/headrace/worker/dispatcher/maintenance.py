@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Protocol
 
-from headrace.model.environment import Finding, ServerFacts, Sight, judged
+from headrace.model.environment import Finding, Sight, judged
 from headrace.model.ids import OWN_QUEUE
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.protocol import consume, graph, operations
@@ -352,14 +352,14 @@ class ServerLook:
         self._every = min(LOOK_EVERY, 2 * worker.settings.lease)
         self._known = set[Finding]()
 
-    def call(self, now: float) -> Call[ServerFacts | None]:
+    def call(self, now: float) -> Call[Sight | None]:
         self.at = now + self._every
         return operations.server_info(self._desk.keys)
 
-    def on_reply(self, reply: ServerFacts | None, _: float) -> None:
+    def on_reply(self, reply: Sight | None, _: float) -> None:
         if reply is None:
             return
-        sight = Sight(reply.told, allow_eviction=self._worker.settings.allow_eviction)
+        sight = Sight(reply.info, allow_eviction=self._worker.settings.allow_eviction)
         found = [one for one in judged(sight) if one.id in LOOKED_AT]
         for one in found:
             if one not in self._known:
