@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -27,7 +28,7 @@ PAGE = 1000
 
 Values = Mapping[str, dict[str, Any]]
 
-_READ: dict[str, Callable[[Any, str], object]] = {
+READ: dict[str, Callable[[Any, str], object]] = {
     "hash": lambda pipe, key: pipe.hgetall(key),
     "zset": lambda pipe, key: pipe.zrange(key, 0, -1, withscores=True),
     "set": lambda pipe, key: pipe.smembers(key),
@@ -73,6 +74,12 @@ def kind_of(key: str, documents: dict[str, str]) -> tuple[str, str] | None:
     return None
 
 
+@functools.cache
+def kinds() -> dict[str, str]:
+    """The type of each documented key, by its name without a hole."""
+    return {pattern.partition(":")[0]: kind for pattern, kind in documented().items()}
+
+
 class Keyspace(msgspec.Struct):
     """One shard's keys at one moment, sorted by what they are.
 
@@ -99,7 +106,7 @@ def text_of(value: Any) -> str:
     )
 
 
-def _value(kind: str, reply: Any) -> Any:
+def value_of(kind: str, reply: Any) -> Any:
     if kind == "hash":
         return {text_of(name): value for name, value in reply.items()}
     if kind == "zset":
@@ -127,7 +134,7 @@ def _filed(space: Keyspace, whole: str, name: str, kind: str, ttl: int) -> tuple
     if known is None:
         space.violations.add(f"{whole}: no key of this form is documented in keys.py")
         return None
-    wanted = next(kind for p, kind in documents.items() if p == known[0] or p.startswith(f"{known[0]}:<"))
+    wanted = kinds()[known[0]]
     if kind != wanted:
         space.violations.add(f"{whole}: is a {kind}, documented as {wanted}")
         return None
@@ -177,14 +184,14 @@ def _page(client: Any, page: list[tuple[str, str, str]], unread: Container[str])
         if known[0] in unread:
             space.values[known[0]][known[1]] = None
         elif size > PAGE:
-            space.values[known[0]][known[1]] = _value(kind, _SCAN[kind](client, whole))
+            space.values[known[0]][known[1]] = value_of(kind, _SCAN[kind](client, whole))
         else:
-            _READ[kind](pipe, whole)
+            READ[kind](pipe, whole)
             plan.append((space, *known, kind))
     values: list[Any] = pipe.execute()
     for (space, name, hole, kind), value in zip(plan, values, strict=True):
         if value is not None:
-            space.values[name][hole] = _value("raw" if name == "gate" else kind, value)
+            space.values[name][hole] = value_of("raw" if name == "gate" else kind, value)
     return list(spaces.values())
 
 

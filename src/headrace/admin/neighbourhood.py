@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from headrace.admin.flow_rules import FINAL_WORKFLOW_STATES
-from headrace.admin.keyspace import Keyspace, text_of
+from headrace.admin.keyspace import READ, Keyspace, kinds, text_of, value_of
 from headrace.admin.keyspace_rules import class_of
 from headrace.model.ids import LENGTH, node_id
 from headrace.model.limit_rules import gates_of, own_gates, shared_gates
@@ -31,7 +31,8 @@ def _record(names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
 
 
 def _scores(reply: Iterable[tuple[bytes, float]]) -> dict[str, int]:
-    return {text_of(member): int(score) for member, score in reply}
+    scores: dict[str, int] = value_of("zset", reply)
+    return scores
 
 
 def around_flow(client: Any, keys: Keys, id: str) -> Keyspace:
@@ -55,7 +56,7 @@ def around_flow(client: Any, keys: Keys, id: str) -> Keyspace:
     space = Keyspace(str(keys.shard))
     values, members = space.values, rest[len(indexes) :]
     values["chores"][""] = {chore: at for chore, at in _scores(chores).items() if id[:15] in chore}
-    found: dict[_Row, Any] = {("flow", id): _plain(record), ("live", live): text_of(lives) if name else ""}
+    found: dict[_Row, Any] = {("flow", id): value_of("hash", record), ("live", live): text_of(lives) if name else ""}
     found |= {row: {id: int(score)} for (row, _), score in zip(indexes, rest, strict=False) if score is not None}
     found |= {(place, id): _scores(one) for place, one in zip(_OF_FLOW, members, strict=False)}
     found |= {("job", node): _record(_OF_NODES, row) for node, row in zip(nodes, members[3:], strict=True)}
@@ -111,26 +112,13 @@ def around_order(client: Any, keys: Keys, key: str, jobs: Iterable[str] = ()) ->
     return space
 
 
-_READ: dict[str, Callable[[Any, Keys, str], object]] = {
-    **{
-        name: lambda pipe, keys, key: pipe.zrange(keys(key), 0, -1, withscores=True)
-        for name in ("owners", "claims", "limits", "timers", "class", "resumes", "wake", "schedules", "ticking")
-    },
-    **{
-        name: lambda pipe, keys, key: pipe.smembers(keys(key))
-        for name in ("cancels", "waiting", "behind", "replaced", "paused", "queues", "parking")
-    },
-    **{
-        name: lambda pipe, keys, key: pipe.hgetall(keys(key))
-        for name in ("owner", "slots", "limit", "overrides", "classes", "pauses", "schedule")
-    },
+# What is read of these is not all that they hold.
+_PARTLY: dict[str, Callable[[Any, Keys, str], object]] = {
     "job": lambda pipe, keys, key: pipe.hmget(keys(key), *_OF_STARTS),
-    "token": lambda pipe, keys, key: pipe.get(keys(key)),
     # Of tasks, lanes and parked jobs only how many there are.
     "tasks": lambda pipe, keys, key: pipe.hlen(keys(key)),
     "lane": lambda pipe, keys, key: pipe.zcard(keys(key)),
     "parked": lambda pipe, keys, key: pipe.zcard(keys(key)),
-    "gate": lambda pipe, keys, key: pipe.get(keys(key)),
     # Of a queue the first entry, of all that is scheduled the first timer; of a line one class.
     "ready": lambda pipe, keys, key: pipe.zrange(keys(key), 0, 0, withscores=True),
     "ticks": lambda pipe, keys, key: pipe.llen(keys(key)),
@@ -170,7 +158,11 @@ def around_limits(client: Any, keys: Keys, known: Iterable[_Row] = ()) -> Keyspa
 def _at_once(client: Any, keys: Keys, wanted: list[_Row]) -> Keyspace:
     space, pipe = Keyspace(str(keys.shard)), client.pipeline(transaction=True)
     for name, hole in wanted:
-        _READ[name](pipe, keys, f"{name}:{hole}" if hole else name)
+        key = f"{name}:{hole}" if hole else name
+        if name in _PARTLY:
+            _PARTLY[name](pipe, keys, key)
+        else:
+            READ[kinds()[name]](pipe, keys(key))
     for (name, hole), reply in zip(wanted, pipe.execute(raise_on_error=False), strict=True):
         if isinstance(reply, Exception):
             continue  # a key of another type, which the walk reports
@@ -185,23 +177,10 @@ def _at_once(client: Any, keys: Keys, wanted: list[_Row]) -> Keyspace:
         elif name in ("lane", "parked") and reply:
             space.values[name][hole] = range(reply)
         elif name == "ready" and reply:
-            space.values[name].setdefault(hole, {}).update(_plain(reply))
+            space.values[name].setdefault(hole, {}).update(_scores(reply))
         elif reply and name not in ("line", "scheduled"):
-            space.values[name][hole] = _plain(reply)
+            space.values[name][hole] = reply if name in (*_PARTLY, "gate") else value_of(kinds()[name], reply)
     return space
-
-
-def _plain(reply: Any) -> Any:
-    # The driver's replies have no types of their own.
-    match reply.__class__.__name__:
-        case "list":
-            return _scores(reply)
-        case "set":
-            return {text_of(member) for member in reply}
-        case "dict":
-            return {text_of(field): value for field, value in reply.items()}
-        case _:
-            return reply
 
 
 def _linked(space: Keyspace) -> set[_Row]:
