@@ -32,6 +32,7 @@ _BENCHMARKS = (
     "enqueue",
     "durability",
     "scale",
+    "doctor",
     "unique",
     "memory",
     "kill",

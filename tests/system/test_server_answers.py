@@ -22,6 +22,7 @@ from tests.program import Program
 from tests.program import Worker as WorkerProgram
 from tests.servers import Server
 from tests.system.fleet import Fleet, Worker
+from tests.system.test_soak import say
 
 pytestmark = pytest.mark.system
 NewFleet = Callable[..., Fleet]
@@ -153,8 +154,11 @@ def test_a_disk_that_was_full_is_written_again_and_nothing_is_lost(new_server: N
         fleet.until(lambda: server.owner.info("persistence")["aof_last_write_status"] == "err")
         with pytest.raises(StoreFull, match="disk is full"):
             fleet.enqueue("process.nap", 0.001)
+        ended = len(fleet.ledger.ends())
+        freed = time.monotonic()
         process.rlimit(psutil.RLIMIT_FSIZE, (endless, endless))
-        fleet.until(lambda: server.owner.info("persistence")["aof_last_write_status"] == "ok")
+        fleet.until(lambda: len(fleet.ledger.ends()) > ended + 1)
+        say(f"jobs end again {time.monotonic() - freed:.1f} s after the disk was freed")
         stored = len(made)
         fleet.until(lambda: len(made) > stored + 20)
     all_succeeded(fleet, made)

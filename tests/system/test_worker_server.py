@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from headrace.model.workflow import WorkflowState
 from headrace.tasks.job_handle import Job
 from tests.servers import NAMES, Server
 from tests.system.fleet import Fleet
+from tests.system.test_soak import say
 
 NewFleet = Callable[..., Fleet]
 NewServer = Callable[..., Server]
@@ -143,6 +145,9 @@ def test_a_server_that_refuses_all_for_a_while_is_waited_for(own: Server, served
     served.until(lambda: "does not answer" in repr(served) or len(served.ledger.ends()) > before + 1)
     client.config_set("min-replicas-to-write", 0)
     client.execute_command("REPLICAOF", "NO", "ONE")
+    before, back = len(served.ledger.ends()), time.monotonic()
+    served.until(lambda: len(served.ledger.ends()) > before + 1)
+    say(f"jobs end again {time.monotonic() - back:.1f} s after {answer}")
     _all_ran_once(served, jobs)
 
 

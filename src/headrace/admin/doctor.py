@@ -92,6 +92,11 @@ ROWS: dict[str, tuple[Severity, str, str]] = {
 _STRUCTURES = ("scheduled", "ready", "parked", "claims", "held", "chain", "lane", "expires", *FINAL)
 
 
+def _waited() -> float:
+    """Seconds in which this thread did not compute: of the time since a value, the server had this at most."""
+    return time.monotonic() - time.thread_time()
+
+
 def findings_of(shards: Sequence[list[Finding]]) -> list[Finding]:
     """What was found on several shards, the errors first; evidence names the shard."""
     found: dict[str, Finding] = {}
@@ -187,7 +192,7 @@ class KeyspaceDoctor:
 
     def _walk(self) -> None:
         read, families = 0, {name.partition(":")[0] for name in documented()}
-        began = time.monotonic()
+        began = _waited()
         # Several shards may be on one server.
         prefix = self._keys.prefix if self._keys.count > 1 else ""
         for page in pages(self._server, self._namespace, size=PIECE, unread=families, prefix=prefix):
@@ -200,7 +205,7 @@ class KeyspaceDoctor:
                 self._of_structures(space.values)
                 self._of_subjects(space.values)
             self._heard(read)
-            began = time.monotonic()
+            began = _waited()
 
     def _of_jobs(self, ids: list[str]) -> None:
         self._examine("", ids)
@@ -281,7 +286,7 @@ class KeyspaceDoctor:
         """Have a script compare jobs with their structures; bytes of their results."""
         total = 0
         for first in range(0, len(ids), PIECE):
-            began, piece = time.monotonic(), ids[first : first + PIECE]
+            began, piece = _waited(), ids[first : first + PIECE]
             call = operations.examine(self._keys, place, piece, self._ttl, repair=self._repair)
             size, faults = self._client.run(call)
             self._rest(began, "piece", max(1, len(piece)))
@@ -392,14 +397,14 @@ class KeyspaceDoctor:
     # -- pace ----------------------------------------------------------------------------------------------------------
 
     def _timed(self, look: Callable[[], Iterable[str]]) -> list[str]:
-        began = time.monotonic()
+        began = _waited()
         found = list(look())
         self._rest(began)
         return found
 
     def _rest(self, began: float, kind: str = "", size: int = 1) -> None:
         """Sleep for what the server worked, as the quickest piece of a kind tells: others waited for this program."""
-        spent = (time.monotonic() - began) / size
+        spent = (_waited() - began) / size
         if kind:
             spent = self._least[kind] = min(spent, self._least[kind])
         if self._share < 1:
