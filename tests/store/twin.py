@@ -16,7 +16,7 @@ from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.store.client import Client
 from headrace.store.store import AsyncStore, Store
-from headrace.store.waiting import await_end, job_end, wait_end
+from headrace.store.waiting import await_job, wait_job
 
 T = TypeVar("T")
 KINDS = ("Store", "AsyncStore")
@@ -53,7 +53,7 @@ class Twin:
             thread.join(20)
 
     def wait_final(self, id: str, timeout: float | None) -> Watched:
-        return self._do((await_end if self._runner else wait_end)(self.client, job_end, id, timeout))
+        return self._do((await_job if self._runner else wait_job)(self.client, id, timeout))
 
     def close(self) -> None:
         self._do(self.client.aclose() if self._runner else self.client.close())

@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import queue
-from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from headrace.clock import monotonic
 from headrace.protocol.keys import Keys
 from headrace.protocol.produce import BATCH, Look, Watched, end_of, watch
 from headrace.protocol.script import Call
-from headrace.store.client import Client, adriven, driven
+from headrace.store.client import Client
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 INLINE = 1 << 16
 # A thread leaves its wait this often (seconds): an exception that another thread raises in it comes no sooner.
 SLICE = 5.0
-
-T = TypeVar("T")
 
 
 def job_end(keys: Keys, id: str, wait: int) -> Call[Watched]:
@@ -104,75 +102,84 @@ def _value(values: list[Any]) -> list[Any]:
     return values
 
 
-# What one waits for: values of calls, or the next message of an inbox until an end.
-Waits: TypeAlias = Generator[list[Call[Any]] | tuple[Any, float | None], Any, T]
-
-
-def _wait(client: Client, steps: Waits[T]) -> T:
-    return driven(steps, lambda step: client.store.run_all(step) if isinstance(step, list) else step[0].get(step[1]))
-
-
-async def _await(client: Client, steps: Waits[T]) -> T:
-    await client.ready()
-    return await adriven(
-        steps, lambda step: client.astore.run_all(step) if isinstance(step, list) else step[0].get(step[1])
-    )
-
-
-def _asked(client: Client, calls: Sequence[Call[Any]], inbox_of: Callable[[], Inbox | AsyncInbox]) -> Waits[list[Any]]:
-    found: list[Any] = []
-    for first in range(0, len(calls), BATCH):
-        piece = [*calls[first : first + BATCH]]
-        if client.ends.first():
-            try:
-                found += yield piece
-            finally:
-                client.ends.second()
-        else:
-            inbox = inbox_of()
-            client.ends.ask(piece, inbox.put)
-            found += _value((yield inbox, None))
-    return found
-
-
-def _ended(
-    client: Client, look: Look, id: str, timeout: float | None, inbox_of: Callable[[], Inbox | AsyncInbox]
-) -> Waits[Any]:
-    end = None if timeout is None else monotonic() + timeout
-    (seen,) = yield from _asked(client, [look(client.keys, id, 0)], inbox_of)
-    while not end_of(seen) and (end is None or monotonic() < end):
-        inbox = inbox_of()
-        client.ends.add([(id, look)], inbox.put)
-        try:
-            told = yield inbox, end
-        finally:
-            client.ends.remove([id], inbox.put)
-        if told is None and client.ends.fault:
-            return seen
-        (seen,) = yield from _asked(client, [look(client.keys, id, 0)], inbox_of)
-    if isinstance(seen, Watched) and not seen.whole:
-        (seen,) = yield [watch(client.keys, id, 0)]
-    return seen
-
-
 def ask_all(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
     """Values of calls: for a caller that is alone over the store's connection, else over the listener's. Cost: one
     round trip per 100 calls; over the listener's, shared with others.
     """
-    return _wait(client, _asked(client, calls, Inbox))
+    found: list[Any] = []
+    for first in range(0, len(calls), BATCH):
+        piece = calls[first : first + BATCH]
+        if client.ends.first():
+            try:
+                found += client.store.run_all(piece)
+            finally:
+                client.ends.second()
+        else:
+            inbox = Inbox()
+            client.ends.ask(piece, inbox.put)
+            found += _value(inbox.get(None))
+    return found
 
 
 async def aask_all(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
-    return await _await(client, _asked(client, calls, AsyncInbox))
+    found: list[Any] = []
+    for first in range(0, len(calls), BATCH):
+        piece = calls[first : first + BATCH]
+        if client.ends.first():
+            try:
+                found += await client.astore.run_all(piece)
+            finally:
+                client.ends.second()
+        else:
+            inbox = AsyncInbox()
+            client.ends.ask(piece, inbox.put)
+            found += _value(await inbox.get(None))
+    return found
 
 
 def wait_end(client: Client, look: Look, id: str, timeout: float | None) -> Any:
-    """What ``look`` sees of a job or workflow that has ended, or of one that has not when ``timeout`` seconds are over;
-    all of what a job returned. Does not poll. While the server does not answer, the last that was seen is returned in
-    time. Cost: one round trip when it has ended; three, shared with others who wait, when it has not.
+    """What ``look`` sees of a job or workflow that has ended, or of one that has not when ``timeout`` seconds are over.
+    Does not poll. While the server does not answer, the last that was seen is returned in time. Cost: one round trip
+    when it has ended; three, shared with others who wait, when it has not.
     """
-    return _wait(client, _ended(client, look, id, timeout, Inbox))
+    end = None if timeout is None else monotonic() + timeout
+    (seen,) = ask_all(client, [look(client.keys, id, 0)])
+    while not end_of(seen) and (end is None or monotonic() < end):
+        inbox = Inbox()
+        client.ends.add([(id, look)], inbox.put)
+        try:
+            told = inbox.get(end)
+        finally:
+            client.ends.remove([id], inbox.put)
+        if told is None and client.ends.fault:
+            return seen
+        (seen,) = ask_all(client, [look(client.keys, id, 0)])
+    return seen
 
 
 async def await_end(client: Client, look: Look, id: str, timeout: float | None) -> Any:
-    return await _await(client, _ended(client, look, id, timeout, AsyncInbox))
+    await client.ready()
+    end = None if timeout is None else monotonic() + timeout
+    (seen,) = await aask_all(client, [look(client.keys, id, 0)])
+    while not end_of(seen) and (end is None or monotonic() < end):
+        inbox = AsyncInbox()
+        client.ends.add([(id, look)], inbox.put)
+        try:
+            told = await inbox.get(end)
+        finally:
+            client.ends.remove([id], inbox.put)
+        if told is None and client.ends.fault:
+            return seen
+        (seen,) = await aask_all(client, [look(client.keys, id, 0)])
+    return seen
+
+
+def wait_job(client: Client, id: str, timeout: float | None) -> Watched:
+    """A job's end with what it returned, or its unfinished state when ``timeout`` seconds are over."""
+    seen: Watched = wait_end(client, job_end, id, timeout)
+    return seen if seen.whole else client.store.run(watch(client.keys, id, 0))
+
+
+async def await_job(client: Client, id: str, timeout: float | None) -> Watched:
+    seen: Watched = await await_end(client, job_end, id, timeout)
+    return seen if seen.whole else await client.astore.run(watch(client.keys, id, 0))

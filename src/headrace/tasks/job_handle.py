@@ -26,7 +26,7 @@ from headrace.protocol.script import Call
 from headrace.running_job import check_wait
 from headrace.settings import Duration, microseconds, patience
 from headrace.store.client import Client
-from headrace.store.waiting import AsyncInbox, Inbox, aask_all, ask_all, await_end, job_change, job_end, wait_end
+from headrace.store.waiting import AsyncInbox, Inbox, aask_all, ask_all, await_job, job_change, wait_job
 from headrace.tasks.edited_job import JobMove, cancelled, deleted, moved, moving, not_found, retried
 from headrace.tasks.reasons import PAGE, Why, explain, reason
 
@@ -121,7 +121,7 @@ class Job(Generic[R]):
         if (timeout is None or timeout) and not allow_wait:
             check_wait("result()", "await job, or job.aresult()")
         self._learn()
-        seen = wait_end(self._client, job_end, self.id, patience(timeout))
+        seen = wait_job(self._client, self.id, patience(timeout))
         if _overdue(seen) and timeout:
             raise self._late(seen, timeout, self._reason())
         return self._conclude(seen, timeout)
@@ -131,7 +131,7 @@ class Job(Generic[R]):
         if (timeout is None or timeout) and not allow_wait:
             check_wait("aresult()")
         await self._alearn()
-        seen = await await_end(self._client, job_end, self.id, patience(timeout))
+        seen = await await_job(self._client, self.id, patience(timeout))
         if _overdue(seen) and timeout:
             raise self._late(seen, timeout, await self._areason())
         return self._conclude(seen, timeout)
