@@ -29,12 +29,11 @@ from headrace.model.job import State
 from headrace.model.notation import size
 from headrace.model.option_checks import OptionRow
 from headrace.model.options import ROWS
-from headrace.protocol.operations import BulkProgress, JobFilter
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.model.job_record import Page, Record
-    from headrace.protocol.operations import BulkOperation
+    from headrace.protocol.operations import BulkOperation, JobFilter
 
 # Without --state: what happens now comes first, then what went wrong, then what is over.
 EACH: tuple[str, ...] = (
@@ -328,6 +327,8 @@ def _some_or_all(
         raise UsageFault("a filter goes with --all, in place of ids")
     if ids:
         return _chosen(session, verb, ids)
+    from headrace.protocol.operations import JobFilter
+
     _all_of(session, verb, JobFilter(state or usual, queue, task, key, cause), rate=rate, **how)
     return ExitCode.OK
 
@@ -359,6 +360,8 @@ def _all_of(
             confirm(f"{verb} {jobs} ({which.words})", "nothing was done", "You cannot undo this.")
         act.count = counted.matched
         if not detach:
+            from headrace.protocol.operations import BulkProgress
+
             with bar_of(session.output, counted.matched) as tell:
                 progress = BulkProgress()
                 for progress in headrace.bulk.pieces(verb, which, rate=rate):
