@@ -380,3 +380,4 @@ def test_help_loads_neither_drivers_nor_rich_nor_an_event_loop(headrace: Program
     loaded = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
     rooms = {"admin", "app", "protocol", "stats", "store", "tasks", "worker", "workflows"}
     assert not loaded & {"asyncio", "redis", "rich", *(f"headrace.{room}" for room in rooms)}
+    assert "..." not in run.stdout.partition("Commands:")[2]

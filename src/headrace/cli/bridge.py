@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.bridge import Bridge, Envelopes, MessageSource
     from headrace.contrib.outbox import Relay
 
-app = group("Drain the queues of Celery or RQ into Headrace: each message becomes the job of the task of its name.")
+app = group("Drain the queues of Celery or RQ into Headrace. Each message becomes the job of the task of its name.")
 
 # Seconds between two looks at empty queues, and after a server that could not be reached.
 PAUSE = 1.0
