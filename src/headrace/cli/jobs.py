@@ -343,7 +343,7 @@ def _chosen(session: Session, verb: str, ids: list[str]) -> int:
 
 BulkId = Annotated[str, argument("ID", "The id of the operation.")]
 
-bulk = group("Look at bulk operations, which are verbs on many jobs, and stop them.")
+bulk = group("List and stop bulk operations, which are verbs on many jobs.")
 
 
 def _all_of(
