@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import Concurrency, Flow, Headrace, Unique
+from headrace import Concurrency, Every, Flow, Headrace, Unique
 from headrace.dashboard import Dashboard
 from headrace.dashboard.mounting import PAGES
 from headrace.errors import (
@@ -175,6 +175,19 @@ def test_a_unique_job_with_a_key_is_refused(app: Headrace) -> None:
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_schedule_whose_unique_name_lives_on_another_shard_is_refused(app: Headrace) -> None:
+    """Its tick and a program each stored a job of the name."""
+    for n in range(8):
+        job = app.tasks["sync"].job(n)
+        if shard_for(job.name, SHARDS):
+            with pytest.raises(OptionsError, match="let the schedule run a task that enqueues the job"):
+                app.schedules.put(f"s{n}", Every(3600), job)
+        else:
+            schedule = app.schedules.put(f"s{n}", Every(3600), job)
+            app.tasks["sync"].enqueue(n)
+            assert schedule.run() is None
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])

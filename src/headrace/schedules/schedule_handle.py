@@ -142,6 +142,11 @@ def request(
     now = time.time_ns() // 1000
     timing = timing_of(timetable, name, given["jitter"], given["start"], given["until"], now, code=code)
     form = _form(name, job.form, given["overlap"], job.request_id)
+    if job.name and client.shard_for(job.name):
+        raise OptionsError(
+            f"of several shards, schedules live on the first, and the unique name {job.name!r} on another: let the "
+            f"schedule run a task that enqueues the job (schedule {name!r})"
+        )
     keep, about = microseconds(client.settings.failure_ttl), timing.packed()
     pause_after, most = given["pause_after"] or 0, given["most"]
     policies = Policies(given["missed"], given["within"], given["overlap"], keep, job.name or "", pause_after)
