@@ -74,6 +74,10 @@ test: setup  ## run the whole suite (T="..." passes options to pytest)
 cluster: setup  ## run the whole suite with each server as a cluster of one node
 	@$(BIN)/python -m pytest --cluster -n $(JOBS) --dist worksteal $(T)
 
+.PHONY: shards
+shards: setup  ## run the tests of stores with three shards on one server
+	@$(BIN)/python -m pytest --shards 3 -n $(JOBS) --dist worksteal $(or $(T),tests/store)
+
 .PHONY: check
 check: setup  ## format, lint, types, layers, and docs in step with the code
 	$(BIN)/ruff format --check .

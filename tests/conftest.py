@@ -24,9 +24,8 @@ from hypothesis import HealthCheck, settings
 
 from headrace.protocol.script import load
 from headrace.protocol.script_header import parse_header
-from tests import deadline, nursery, servers
+from tests import deadline, nursery, off_cluster, off_shards, servers
 from tests.clusters import Cluster
-from tests.off_cluster import REASONS
 from tests.servers import Server, connect
 
 EVERY_SERVER = ("tests/scripts/", "tests/store/", "tests/properties/")
@@ -48,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption("--cluster", action="store_true", help="make each server of a test a cluster of one node")
+    parser.addoption("--shards", metavar="N", help="give each store of a test this number of shards, on one server")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # The developer's own settings must neither help nor hinder a test.
     for name in [n for n in os.environ if n.startswith("HEADRACE_")]:
         del os.environ[name]
+    if shards := config.getoption("--shards"):
+        os.environ["HEADRACE_SHARDS"] = shards
     # Python takes a compiled file for fresh that was made within the second, of a source of the same size.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     _start_lean(config.rootpath / "tests" / "lean")
@@ -92,12 +94,13 @@ def pytest_collection() -> Iterator[object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--cluster"):
-        return
-    for item in items:
-        for start, reason in REASONS.items():
-            if item.nodeid.startswith(start):
-                item.add_marker(pytest.mark.skip(reason=f"on a cluster: {reason}"))
+    off = [(off_cluster.REASONS, "on a cluster")] if config.getoption("--cluster") else []
+    off += [(off_shards.REASONS, "with several shards")] if config.getoption("--shards") else []
+    for reasons, where in off:
+        for item in items:
+            for start, reason in reasons.items():
+                if item.nodeid.startswith(start):
+                    item.add_marker(pytest.mark.skip(reason=f"{where}: {reason}"))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

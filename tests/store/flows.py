@@ -11,7 +11,7 @@ import msgspec
 
 from headrace import Headrace
 from headrace.model.form import Form
-from headrace.model.ids import flow_id, number_of
+from headrace.model.ids import flow_id, number_of, shard_of
 from headrace.model.job import Claim, Outcome
 from headrace.model.workflow import FOR_EVER, Graph, NewNode, NodeFacts, pack_facts
 from headrace.protocol import consume, graph
@@ -74,27 +74,38 @@ class Dispatcher:
         self.app = app
         self.held: list[Claim] = []
         self._request = 0
-        app.client.run(consume.register(app.client.keys, OWNER, 60_000_000, ["place", OWNER]))
+        for keys in app.client.shards:
+            app.client.run(consume.register(keys, OWNER, 60_000_000, ["place", OWNER]))
 
     def claim(self, limit: int = 100) -> list[int]:
         """Claim what is ready; the numbers of the nodes."""
-        self._request += 1
-        found = self.app.client.run(consume.claim(self.app.client.keys, OWNER, self._request, limit, ["default"])).jobs
+        found: list[Claim] = []
+        for keys in self.app.client.shards:
+            self._request += 1
+            found += self.app.client.run(
+                consume.claim(keys, OWNER, self._request, limit - len(found), ["default"])
+            ).jobs
+            if len(found) == limit:
+                break
         self.held += found
         return [number_of(claim.id) for claim in found]
 
     def end(self, ends: Mapping[int, End] | Callable[[int], End] = NONE) -> list[str]:
         """End what is held, by numbers: as ``succeeded`` with None unless told otherwise. Returns the stale ids."""
-        outcomes: list[tuple[Outcome, int]] = []
+        outcomes: dict[int, list[tuple[Outcome, int]]] = {}
         for claim in self.held:
             number = number_of(claim.id)
             word = ends(number) if callable(ends) else ends.get(number, "succeeded")
             kind, value = word if isinstance(word, tuple) else (word, None)
             data = msgspec.msgpack.encode(value) if kind == "succeeded" else b'{"type":"Boom","message":"no"}'
-            outcomes.append((Outcome(claim.id, claim.token, kind, data, HOUR), claim.ready))
-        self._request += 1
-        self.held = []
-        return self.app.client.run(consume.settle(self.app.client.keys, OWNER, self._request, outcomes, 0)).stale
+            ended = Outcome(claim.id, claim.token, kind, data, HOUR), claim.ready
+            outcomes.setdefault(shard_of(claim.id), []).append(ended)
+        self.held, stale = [], list[str]()
+        for shard, some in outcomes.items():
+            self._request += 1
+            keys = self.app.client.shards[shard]
+            stale += self.app.client.run(consume.settle(keys, OWNER, self._request, some, 0)).stale
+        return stale
 
     def work(self, ends: Mapping[int, End] | Callable[[int], End] = NONE) -> list[int]:
         """Claim and end until nothing is ready; the numbers in the order of their claims."""
@@ -102,6 +113,7 @@ class Dispatcher:
         while found := self.claim():
             done += found
             self.end(ends)
-            while self.app.client.run(graph.tend(self.app.client.keys, 0))[0]:
-                pass
+            for keys in self.app.client.shards:
+                while self.app.client.run(graph.tend(keys, 0))[0]:
+                    pass
         return done

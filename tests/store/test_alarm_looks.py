@@ -8,7 +8,6 @@ import pytest
 
 from headrace import Headrace
 from headrace.admin.alarms import look_at_alarms
-from headrace.protocol import operations
 from headrace.stats.resolutions import TASKS
 
 
@@ -97,7 +96,7 @@ def test_two_looks_tell_a_change_once(app: Headrace, monkeypatch: pytest.MonkeyP
     look(app)
     look(app)
     assert told(app) == [("alarm_raised", "ready")]
-    app.client.run(operations.purge(app.client.keys, "mail", 10))
+    app.queues["mail"].purge()
     monkeypatch.setattr("headrace.model.activity.CLEAR_US", 0)
     look(app)
     look(app)

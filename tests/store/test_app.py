@@ -27,6 +27,7 @@ from headrace.errors import (
     WaitRefused,
     WaitTimeout,
 )
+from headrace.model.ids import shard_of
 from headrace.model.job import Claim, JobError, Outcome, error_json
 from headrace.protocol import consume
 from headrace.protocol.consume import Note
@@ -42,22 +43,29 @@ class Size:
 
 
 class Worker:
-    """Claims and settles by hand."""
+    """Claims and settles by hand, on each shard."""
 
     def __init__(self, app: Headrace) -> None:
         self.run = app.client.run
-        self.keys = app.client.keys
+        self.shards = app.client.shards
         self.requests = 0
-        self.run(consume.register(self.keys, OWNER, 60_000_000, ["place", "host:1"]))
+        for keys in self.shards:
+            self.run(consume.register(keys, OWNER, 60_000_000, ["place", "host:1"]))
 
     def claim(self, limit: int = 100, queue: str = "default") -> list[Claim]:
-        self.requests += 1
-        return self.run(consume.claim(self.keys, OWNER, self.requests, limit, [queue])).jobs
+        claims: list[Claim] = []
+        for keys in self.shards:
+            self.requests += 1
+            claims += self.run(consume.claim(keys, OWNER, self.requests, limit - len(claims), [queue])).jobs
+            if len(claims) == limit:
+                break
+        return claims
 
     def settle(self, claim: Claim, kind: str, data: bytes = b"", keep: float = 60) -> None:
         self.requests += 1
         outcome = Outcome(claim.id, claim.token, kind, data, round(keep * 1e6))
-        settled = self.run(consume.settle(self.keys, OWNER, self.requests, [(outcome, claim.ready)], 0))
+        keys = self.shards[shard_of(claim.id)]
+        settled = self.run(consume.settle(keys, OWNER, self.requests, [(outcome, claim.ready)], 0))
         assert settled.stale == []
 
     def succeed(self, data: bytes, keep: float = 60) -> None:
@@ -115,7 +123,7 @@ def test_a_waiter_is_woken(app: Headrace, worker: Worker, client: redis.Redis, e
     found: list[bytes] = []
     thread = threading.Thread(target=lambda: found.append(job.result(timeout=20)))
     thread.start()
-    eventually(lambda: client.zcard(app.client.keys("waited")))
+    eventually(lambda: client.zcard(app.client.keys_for(job.id)("waited")))
     worker.succeed(b"\xc4\x01x", keep=0)
     thread.join(timeout=30)
     assert found == [b"x"]
@@ -126,7 +134,7 @@ async def test_coroutines_that_wait_are_woken(
 ) -> None:
     job = await app.tasks["fetch"].aenqueue()
     waiting = [asyncio.create_task(job.aresult(timeout=20)) for _ in range(5)]
-    await asyncio.to_thread(eventually, lambda: client.zcard(app.client.keys("waited")))
+    await asyncio.to_thread(eventually, lambda: client.zcard(app.client.keys_for(job.id)("waited")))
     await asyncio.to_thread(worker.succeed, b"\xc4\x01x")
     assert await asyncio.gather(*waiting) == [b"x"] * 5
     await app.aclose()
@@ -145,7 +153,8 @@ def test_waiting_ends_at_its_time_and_the_job_goes_on(app: Headrace) -> None:
 
 async def test_who_waited_in_vain_hears_what_is_missing(app: Headrace) -> None:
     job = await app.tasks["fetch"].options(queue="mail").aenqueue()
-    app.client.run(consume.register(app.client.keys, OWNER, 60_000_000, ["place", "host:1", "queues", "default"]))
+    for keys in app.client.shards:
+        app.client.run(consume.register(keys, OWNER, 60_000_000, ["place", "host:1", "queues", "default"]))
     told = "no worker serves queue mail; workers serve default: start one with headrace worker APP --queues mail; ask again"
     with pytest.raises(WaitTimeout, match=told):
         await job.aresult(timeout=0.01)
@@ -312,7 +321,7 @@ async def test_logs_and_progress_are_read(app: Headrace, worker: Worker) -> None
     job = app.tasks["fetch"].enqueue()
     (claim,) = worker.claim()
     notes = [Note(claim.id, claim.token, 0.5, "half"), Note(claim.id, claim.token, lines=("a", "b"))]
-    worker.run(consume.note(worker.keys, OWNER, notes))
+    worker.run(consume.note(app.client.keys_for(claim.id), OWNER, notes))
     assert job.logs() == await job.alogs() == ["a", "b"]
     assert job.logs(limit=1) == ["b"]
     record = job.refresh()

@@ -15,7 +15,7 @@ from headrace.admin.job_paging import LOOKS, TRIPS
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import Queue
 from headrace.errors import OptionsError
-from headrace.model.job import Outcome
+from headrace.model.job import Claim, Outcome
 from headrace.protocol import consume, operations
 from headrace.schedules.schedule_handle import Schedule, Schedules
 from headrace.tasks.bound_task import BoundTask
@@ -46,11 +46,15 @@ def walk(app: Headrace, state: str, **query: Any) -> list[str]:
 
 def run(app: Headrace, owner: str, queue: str, kinds: list[str]) -> list[str]:
     """Claim as many jobs as there are kinds of ends, and end those whose kind is not ``running``."""
-    keys = app.client.keys
-    app.client.run(consume.register(keys, owner, 60_000_000, ["place", owner]))
-    claims = app.client.run(consume.claim(keys, owner, 1, len(kinds), [queue])).jobs
-    ends = [(Outcome(c.id, c.token, kind, b"", 60_000_000), c.ready) for c, kind in zip(claims, kinds, strict=True)]
-    app.client.run(consume.settle(keys, owner, 1, [end for end in ends if end[0].kind != "running"], 0))
+    claims: list[Claim] = []
+    for keys in app.client.shards:
+        app.client.run(consume.register(keys, owner, 60_000_000, ["place", owner]))
+        if left := len(kinds) - len(claims):
+            claims += app.client.run(consume.claim(keys, owner, 1, left, [queue])).jobs
+    claims.sort(key=lambda claim: claim.id)
+    for number, (claim, kind) in enumerate(zip(claims, kinds, strict=True), 1):
+        ends = [(Outcome(claim.id, claim.token, kind, b"", 60_000_000), claim.ready)] if kind != "running" else []
+        app.client.run(consume.settle(app.client.keys_for(claim.id), owner, number, ends, 0))
     return [claim.id for claim in claims]
 
 

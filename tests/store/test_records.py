@@ -156,7 +156,7 @@ async def test_a_handle_of_an_id_in_async_code(url: str) -> None:
 def test_cancelling_by_id_keeps_the_job_as_long_as_its_task_says(app: Headrace, client: redis.Redis) -> None:
     job = app.tasks["resize"].enqueue(ID, Size(1))
     assert app.job(job.id).cancel() is State.CANCELLED
-    left = client.zscore(keys_of("hr")("expires"), job.id)
+    left = client.zscore(app.client.keys_for(job.id)("expires"), job.id)
     assert left is not None
     assert abs(left / 1e6 - datetime.now(UTC).timestamp() - 100) < 30
 

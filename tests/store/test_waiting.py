@@ -25,6 +25,7 @@ from headrace.errors import (
     WaitTimeout,
 )
 from headrace.model import codec
+from headrace.model.ids import shard_of
 from headrace.model.job import JobError, error_json
 from headrace.protocol.keys import Keys
 from headrace.store import end_listener
@@ -35,7 +36,6 @@ from tests.store.flows import Dispatcher, chain, create
 from tests.store.test_app import Worker
 from tests.store.twin import started
 
-KEYS = Keys()
 MISSING = "0" * 21
 
 
@@ -86,8 +86,18 @@ def ours(client: redis.Redis) -> list[dict[str, str]]:
     return [one for one in client.client_list() if one["name"] == "headrace"]
 
 
+def keys_of(job: Job[Any]) -> Keys:
+    return Keys("hr", shard_of(job.id))
+
+
+def waits_of(app: Headrace) -> list[Any]:
+    """What the listeners wait for, one a shard."""
+    ends: Any = app.client.ends
+    return [wait for one in getattr(ends, "_parts", [ends]) for wait in one._waits.values()]
+
+
 def listened(client: redis.Redis, jobs: list[Job[Any]]) -> int:
-    return sum(count for _, count in client.pubsub_numsub(*(KEYS.done(job.id) for job in jobs)))
+    return sum(count for _, count in client.pubsub_numsub(*(keys_of(job).done(job.id) for job in jobs)))
 
 
 def listening() -> bool:
@@ -210,13 +220,13 @@ def test_a_record_that_cannot_be_read_harms_no_other_wait(
 
     thread = started(lambda: good.result(60))
     eventually(lambda: listened(client, [good]) == 1)
-    kept = client.dump(KEYS.job(bad.id))
-    client.delete(KEYS.job(bad.id))
-    client.set(KEYS.job(bad.id), "of another type")
+    kept = client.dump(keys_of(bad).job(bad.id))
+    client.delete(keys_of(bad).job(bad.id))
+    client.set(keys_of(bad).job(bad.id), "of another type")
     broken = started(wait_badly)
     broken.join(30)
     assert "WRONGTYPE" in str(errors[0])
-    client.restore(KEYS.job(bad.id), 0, kept, replace=True)
+    client.restore(keys_of(bad).job(bad.id), 0, kept, replace=True)
     assert thread.is_alive()
     work(app, worker, 2)
     thread.join(30)
@@ -328,8 +338,8 @@ def test_a_close_ends_the_waits(
 
     for _ in range(2):
         threads = [started(lambda wait=wait: thread(wait)) for wait in waits]
-        eventually(lambda: len(app.client.ends._waits) == 2)
-        eventually(lambda: sum(len(wait.tells) for wait in app.client.ends._waits.values()) == 6)
+        eventually(lambda: len(waits_of(app)) == 2)
+        eventually(lambda: sum(len(wait.tells) for wait in waits_of(app)) == 6)
         app.close()
         for one in threads:
             one.join(30)
@@ -469,7 +479,7 @@ def test_a_loop_that_is_left_listens_no_longer(
         break
     thread.join(30)
     eventually(lambda: listened(client, jobs) == 0)
-    assert not app.client.ends._waits
+    assert not waits_of(app)
 
 
 async def test_tasks_wait_for_many(url: str) -> None:

@@ -1,0 +1,60 @@
+"""Tests that cannot run with ``--shards``, each with its reason. The list may only shrink."""
+
+from __future__ import annotations
+
+_TRIPS = "it counts trips or connections, and each shard has its own"
+_HOME = "it plays at the keys of one shard"
+_INNER = "it looks into the listener of one shard"
+_STUB = "its stub of a server has one shard"
+_ALL_OR_NONE = "what one shard refuses the others may have stored (docs/cluster.md)"
+_PLACES = "its jobs live on different shards, which after= and a schedule refuse (docs/cluster.md)"
+_EACH = "it expects one line, and each shard is told of"
+_PARTIAL = "a list without home shows the other shards (docs/cluster.md)"
+_OPERATION = "a bulk operation is a job on each shard (docs/cluster.md), and each shard counts up to its own bound"
+
+REASONS: dict[str, str] = {
+    "tests/store/test_access.py::test_a_producer_enqueues_and_reads_nothing_of_a_job": _HOME,
+    "tests/store/test_access.py::test_a_worker_of_its_own_user_runs_jobs_workflows_and_the_cache": _HOME,
+    "tests/store/test_alarm_looks.py::test_a_look_costs_two_round_trips": _TRIPS,
+    "tests/store/test_app.py::test_many_jobs_stream_in_chunks": _TRIPS,
+    "tests/store/test_app.py::test_large_jobs_go_in_smaller_chunks": _TRIPS,
+    "tests/store/test_app.py::test_who_waited_in_vain_hears_what_is_missing": _INNER,
+    "tests/store/test_app_lists.py::test_a_filter_looks_at_a_bounded_number_and_goes_on_where_it_stopped": _TRIPS,
+    "tests/store/test_app_lists.py::test_a_page_of_many_queues_and_workers_takes_few_round_trips": _TRIPS,
+    "tests/store/test_app_lists.py::test_a_queue_is_paused_resumed_and_purged": _TRIPS,
+    "tests/store/test_bulk_operations.py::test_a_count_looks_at_a_bounded_number_of_jobs": _OPERATION,
+    "tests/store/test_bulk_operations.py::test_an_operation_is_a_job_that_is_listed_apart": _OPERATION,
+    "tests/store/test_bulk_operations.py::test_coroutines_do_so_too": _OPERATION,
+    "tests/store/test_bulk_operations.py::test_own_jobs_come_in_pages": _OPERATION,
+    "tests/store/test_connection_pool.py::test_hundreds_of_coroutines_that_enqueue_share_the_connections": _TRIPS,
+    "tests/store/test_connection_pool.py::test_hundreds_of_reads_at_once_travel_together": _TRIPS,
+    "tests/store/test_credentials.py::test_a_server_that_refuses_a_label_is_used_all_the_same": _TRIPS,
+    "tests/store/test_credentials.py::test_no_connection_is_used_after_the_end_that_its_credentials_name": _TRIPS,
+    "tests/store/test_doctor.py": _HOME,
+    "tests/store/test_durability.py": _HOME,
+    "tests/store/test_enqueue_middleware.py::test_a_middleware_that_changes_nothing_sends_the_same": _STUB,
+    "tests/store/test_enqueue_middleware.py::test_an_enqueue_that_uses_none_of_it_sends_nothing_for_it": _STUB,
+    "tests/store/test_envelopes.py::test_a_chunk_takes_one_round_trip": _TRIPS,
+    "tests/store/test_envelopes.py::test_a_sender_that_gave_up_may_send_everything_again": _ALL_OR_NONE,
+    "tests/store/test_following_jobs.py::test_a_bulk_of_several_kinds_stores_them": _PLACES,
+    "tests/store/test_following_jobs.py::test_a_job_that_is_not_stored_is_named_and_nothing_is_stored": _PLACES,
+    "tests/store/test_following_jobs.py::test_a_limited_job_goes_to_its_lane_when_its_time_has_come": _PLACES,
+    "tests/store/test_following_jobs.py::test_handles_ids_and_lists_name_the_jobs_that_a_job_follows": _PLACES,
+    "tests/store/test_records.py::test_what_cannot_be_read_raises_where_it_is_asked_for_and_breaks_no_list": _HOME,
+    "tests/store/test_records.py::test_where_the_task_is_not_known_values_are_plain": _HOME,
+    "tests/store/test_sentinel.py::test_a_sentinel_and_its_master_are_reached_over_tls": _HOME,
+    "tests/store/test_unique_jobs.py::test_a_clash_that_raises_names_the_job_and_stores_nothing": _ALL_OR_NONE,
+    "tests/store/test_unique_jobs.py::test_a_schedule_of_a_unique_task_has_its_name": _PLACES,
+    "tests/store/test_unreachable.py::test_a_caller_hears_what_it_waits_for": _EACH,
+    "tests/store/test_unreachable.py::test_a_command_says_what_it_waits_for": _EACH,
+    "tests/store/test_unreachable.py::test_the_command_line_says_the_same": _EACH,
+    "tests/store/test_unreachable.py::test_the_library_says_what_is_wrong_in_one_line[a replica]": _PARTIAL,
+    "tests/store/test_waiting.py::test_a_server_without_resp3_gets_a_second_connection": _TRIPS,
+    "tests/store/test_waiting.py::test_hundreds_of_waiters_share_one_connection": _TRIPS,
+    "tests/store/test_waiting.py::test_a_listener_leaves_when_nothing_is_waited_for": _TRIPS,
+    "tests/store/test_waiting.py::test_a_child_does_not_wait_for_a_look_of_its_parent": _INNER,
+    "tests/store/test_waiting.py::test_threads_that_wait_use_two_connections": _TRIPS,
+    "tests/store/test_waiting.py::test_tasks_that_wait_use_two_connections": _TRIPS,
+    "tests/store/test_waiting_closed.py": _INNER,
+    "tests/store/test_workflows.py::test_a_page_of_a_hundred_is_one_round_trip": _TRIPS,
+}
