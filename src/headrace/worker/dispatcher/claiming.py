@@ -28,6 +28,9 @@ from headrace.worker.dispatcher.worker_state import ENDS, NEVER, SHARD_BITS, Des
 from headrace.worker.dispatcher.workflow_growth import Inputs
 
 CLAIM_MOST = 600
+# While more jobs than this are on their way from other shards, none is asked: all would come at once, and go back where
+# jobs take longer than was expected.
+ALONE = CLAIM_MOST // 2
 # A claim that is not answered after so long (seconds) takes no room from other shards any more.
 RESERVED = 0.05
 # Every fourth claim goes to the shard that was not asked for longest.
@@ -64,8 +67,8 @@ class ClaimTurns:
         return sorted(range(len(alls)), key=lambda n: alls[n].asked)
 
     def coming(self, asking: Claiming) -> int:
-        """Jobs that no runner has yet and that are here or on their way, except those of the shard that asks."""
-        now, until, found = self._worker.now, NEVER, asking.coming
+        """Jobs of other shards that no runner has yet and that are here or on their way."""
+        now, until, found = self._worker.now, NEVER, 0
         for one, here in zip(self.all, self._here, strict=True):
             if one.reserved or here:
                 ends = one.asked + RESERVED
@@ -179,8 +182,11 @@ class Claiming:
     def _wanted(self, now: float) -> ClaimRequest | None:
         if not (self._desk.owner and self._placement.takes):
             return None
-        worker, turns, most = self._worker, self._turns, CLAIM_MOST
-        coming = self.coming if turns is None else turns.coming(self)
+        worker, turns, most, coming = self._worker, self._turns, CLAIM_MOST, self.coming
+        if turns is not None:
+            others = turns.coming(self)
+            most = most - others if others <= ALONE else 0
+            coming += others
         if worker.options.max_jobs:
             finished = self._endings.finished if turns is None else turns.finished
             most = min(most, worker.options.max_jobs - finished - self._placement.held - coming)
