@@ -24,7 +24,7 @@ function refreshTimes() {
     }
   }
   for (const time of document.querySelectorAll("time[data-here]")) {
-    time.textContent = new Date(Number(time.dataset.here)).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+    time.textContent = new Date(Number(time.dataset.here)).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
     delete time.dataset.here;
   }
 }
