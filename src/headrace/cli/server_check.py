@@ -54,7 +54,7 @@ def sight_warnings(app: Headrace) -> list[str]:
 
 
 def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
-    """Wait until the server answers, and return its name and version. ``warn``: told each reason once. Raises
+    """Wait until the server answers, and return its name and version. ``warn``: told each remedy once. Raises
     UrlError, ServerError: it can never be used like this: waiting would not help. A worker waits for a host that no
     name server knows, for a server that loads its data and for one whose disk is full.
     """
@@ -67,9 +67,9 @@ def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
         except (driver.RedisError, OSError, ServerError) as error:
             trouble = _trouble(error, target)
         attempt += 1
-        # A server without room may end the connection before its reason is read.
-        if trouble not in told:
-            told.add(trouble)
+        # A server without room may end the connection before its reason is read. What has the same remedy is told once.
+        if (remedy := trouble.rpartition("): ")[2]) not in told:
+            told.add(remedy)
             warn(f"{trouble} Waiting for it; Ctrl-C stops this")
         time.sleep(pause_before(attempt, random.random()))
 
