@@ -194,14 +194,20 @@ def test_an_interrupted_demo_leaves_nothing(start: Attempt, number: signal.Signa
     assert demo.returncode == (130 if number == signal.SIGINT else 128 + number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leads_off_the_stage(temporary: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
     monkeypatch.setenv("HEADRACE_DIR", "theirs")
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     before = signal.getsignal(number)
+    tidied = False
     with pytest.raises(SystemExit) as end, staged():
         assert len(list(temporary.iterdir())) == 1
-        signal.raise_signal(number)
+        try:
+            signal.raise_signal(number)
+        finally:
+            signal.raise_signal(number)
+            tidied = True
+    assert tidied
     assert end.value.code == 128 + number
     assert list(temporary.iterdir()) == []
     assert signal.getsignal(number) is before

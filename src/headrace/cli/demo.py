@@ -132,7 +132,7 @@ def staged() -> Generator[tuple[str, str, Path]]:
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     directory = Path(tempfile.mkdtemp(prefix="headrace-demo-")).resolve()
     try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in _SIGNALS:
             signal.signal(number, _leave)
         for name in [name for name in os.environ if name.startswith("HEADRACE_")]:
             del os.environ[name]
@@ -140,16 +140,22 @@ def staged() -> Generator[tuple[str, str, Path]]:
         with embedded.attach(directory, idle_timeout=0) as server:
             yield embedded.status(directory).version or "a private server", server.url, directory
     finally:
-        # A second Ctrl-C must not leave half of the stage behind; the rest of the work is bounded.
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+        _disregard()
         embedded.stop(directory)
         shutil.rmtree(directory, ignore_errors=True)
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
+def _disregard() -> None:
+    # A second Ctrl-C must not leave half of the stage behind; the rest of the work is bounded.
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    # At once: the worker is ended before the stage is.
+    _disregard()
     raise SystemExit(128 + number)
 
 
