@@ -241,7 +241,10 @@ class Fleet:
 
 
 def send(pids: list[int], number: int) -> None:
-    """Signal processes; those that are gone do not matter."""
+    """Signal processes; those that are gone do not matter. Those that are to stop have stopped."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
+    for pid in pids if number == signal.SIGSTOP else ():
+        # One that waits to be scheduled may read what comes meanwhile.
+        eventually(lambda pid=pid: not lives(pid) or psutil.Process(pid).status() == psutil.STATUS_STOPPED, PATIENCE)
