@@ -19,6 +19,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import redis
 
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
@@ -97,6 +98,22 @@ def test_a_kill_after_the_claim(fleet: Fleet, role: str) -> None:
     _kill(fleet, worker, role)
     assert job.result(timeout=PATIENCE) == 42
     _settled(fleet, worker, job, "claimed", role)
+
+
+def test_a_kill_of_the_supervisor_before_the_dispatcher_reads_its_claim(fleet: Fleet, client: redis.Redis) -> None:
+    """It heard of the claim and of the death in one turn, and charged a crash of a job that it had sent to no runner."""
+    _lease(fleet, "supervisor")
+    worker = fleet.worker()
+    # Its claim waits at the server, which needs no dispatcher to answer it.
+    fleet.until(lambda: client.info("clients")["blocked_clients"])
+    dispatcher = [worker.dispatcher()]
+    send(dispatcher, signal.SIGSTOP)
+    job = fleet.enqueue("process.add", 20, 22)
+    fleet.until(lambda: job.state is State.RUNNING)
+    _kill(fleet, worker, "supervisor")
+    send(dispatcher, signal.SIGCONT)
+    assert job.result(timeout=PATIENCE) == 42
+    _settled(fleet, worker, job, "claimed", "supervisor")
 
 
 @pytest.mark.parametrize("role", ROLES)

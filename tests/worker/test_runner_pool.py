@@ -41,13 +41,15 @@ class Rig:
         self.handle = self.runner_pool.assignment.handles[7]
         self.actions.take()
 
-    def give(self, *tokens: int, now: float = 0) -> list[Attempt]:
+    def give(self, *tokens: int, now: float = 0, sent: bool = True) -> list[Attempt]:
         starts = [
             Attempt(Claim(f"id{token}", token, "default", 0, "task", b"", token), PLAN, self.handle) for token in tokens
         ]
         for start in starts:
             self.runner_pool.assignment.assign(self.handle, start, now)
         self.runner_pool.give(starts, now)
+        if sent:
+            self.actions.take()
         return starts
 
     def done(self) -> Sequence[Action]:
@@ -122,6 +124,16 @@ def test_a_death_says_how_each_start_ended_and_returns_what_had_not_begun() -> N
     assert [(end.claim, end.ended.kind) for end in returned.ends] == [(first.claim, "crashed")]
     assert returned.back == others
     assert not rig.runner_pool.present
+
+
+def test_a_job_that_was_not_sent_yet_when_its_runner_died_had_not_begun() -> None:
+    """A turn that gave a job and then heard of a death charged a crash: the runner had no ticket of that job."""
+    rig = Rig("process")
+    first, *others = rig.give(1, 2)
+    others += rig.give(3, 4, sent=False)
+    returned = rig.runner_pool.died(RunnerDied(7, signal=9, unstarted=1), 5)
+    assert [(end.claim, end.ended.kind) for end in returned.ends] == [(first.claim, "crashed")]
+    assert returned.back == others
 
 
 @pytest.mark.parametrize(

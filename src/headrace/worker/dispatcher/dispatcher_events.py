@@ -229,6 +229,10 @@ class Actions:
         """Write a line with its code into the log; ``facts``: of the job that it is about."""
         self.add(Log(level, text, args, code, {"facts": facts} if facts else None))
 
+    def given(self, runner: int) -> int:
+        """How many claims a runner is to be given by these actions: it has no tickets of them yet."""
+        return sum(len(one.claims) for one in self._all if isinstance(one, Give) and one.runner == runner)
+
     def take(self) -> Sequence[Action]:
         if not self._all:
             return ()

@@ -453,7 +453,9 @@ class RunnerPool:
             event = msgspec.structs.replace(event, signal=fell.signal, code=fell.code, memory=fell.memory)
         if handle.starting and not handle.leaving:
             self._actions.add(Begun(f"{_how(event)}\n{event.stderr.decode('utf-8', 'replace')}".rstrip()))
-        back, running = handle.take_back(event.unstarted), list(handle.starts.values())
+        # What this turn gave before it heard of the death is never sent.
+        unstarted = event.unstarted + self._actions.given(event.runner)
+        back, running = handle.take_back(unstarted), list(handle.starts.values())
         handle.starts.clear()
         killed = FENCED if event.fenced and event.signal == signal.SIGKILL else ""
         ends += [self._broken(start, handle, event, killed) for start in running]
