@@ -234,3 +234,34 @@ def test_a_command_says_what_it_waits_for(server: Server, tmp_path: Path) -> Non
 def test_a_server_that_runs_and_takes_no_work_is_not_asked_for(words: str, step: str) -> None:
     """Whether its words or the end of the connection arrive first is a matter of chance."""
     assert advice(redis.ConnectionError(words), parse("redis://localhost")).startswith(step)
+
+
+def test_the_word_of_a_server_without_room_is_told_though_the_write_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, closed = str(tmp_path / "s"), threading.Semaphore(0)
+    greet = redis.connection.UnixDomainSocketConnection.on_connect_check_health
+
+    def late(connection: redis.connection.UnixDomainSocketConnection, check_health: bool = True) -> None:
+        closed.acquire(timeout=60)
+        greet(connection, check_health)
+
+    monkeypatch.setattr(redis.connection.UnixDomainSocketConnection, "on_connect_check_health", late)
+
+    def refuse() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                one, _ = server.accept()
+                one.sendall(b"-ERR max number of clients reached\r\n")
+                one.close()
+                closed.release()
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(place)
+        server.listen()
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        with pytest.raises(StoreUnavailable, match="max number of clients"):
+            Headrace(f"unix://{place}", timeout=0.2).overview()
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(60)

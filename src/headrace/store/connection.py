@@ -44,6 +44,8 @@ from headrace.store.url import Target, check_files
 _pack_command = cast(Any, hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 CONNECT_TIMEOUT = 5.0
+# Seconds for the word of a server that has closed a connection before it read anything.
+PARTING = 0.2
 # Made once: a driver that is not told its own name and version reads them from the disk for each connection.
 _NAMED: dict[str, Any] = {"driver_info": named()} if (named := getattr(synchronous, "DriverInfo", None)) else {}
 
@@ -139,11 +141,23 @@ def _opened(target: Target, timeout: float, place: dict[str, Any]) -> Any:
         # Some providers refuse it, and a label is not a reason to fail.
         with contextlib.suppress(driver.ResponseError):
             connection.read_response()
-    except BaseException:
+    except BaseException as error:
         # Older drivers leave the socket of a handshake that failed to the garbage collector.
         connection.disconnect()
+        cause = error.__cause__ or error.__context__
+        if isinstance(cause, (BrokenPipeError, ConnectionResetError)) and (word := _parting_word(connection)):
+            raise driver.ConnectionError(word) from None
         raise
     return connection
+
+
+def _parting_word(connection: Any) -> str:
+    """What a server says that has no room and closes at once: a write that fails hides it, so nothing is written."""
+    said = b""
+    with contextlib.suppress(driver.RedisError, OSError), contextlib.closing(connection._connect()) as sock:  # noqa: SLF001
+        sock.settimeout(PARTING)
+        said = sock.recv(512)
+    return said.partition(b"\r\n")[0][1:].decode("utf-8", "replace").removeprefix("ERR ") if said[:1] == b"-" else ""
 
 
 def node_of(target: Target, timeout: float) -> tuple[str, int]:
