@@ -261,7 +261,10 @@ def test_the_word_of_a_server_without_room_is_told_though_the_write_failed(
         server.listen()
         thread = threading.Thread(target=refuse)
         thread.start()
-        with pytest.raises(StoreUnavailable, match="max number of clients"):
-            Headrace(f"unix://{place}", timeout=0.2).overview()
+        with (
+            Headrace(f"unix://{place}", timeout=0.2) as app,
+            pytest.raises(StoreUnavailable, match="number of clients"),
+        ):
+            app.overview()
         server.shutdown(socket.SHUT_RDWR)
     thread.join(60)
