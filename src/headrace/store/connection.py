@@ -145,7 +145,7 @@ def _opened(target: Target, timeout: float, place: dict[str, Any]) -> Any:
         # Older drivers leave the socket of a handshake that failed to the garbage collector.
         connection.disconnect()
         cause = error.__cause__ or error.__context__
-        if isinstance(cause, (BrokenPipeError, ConnectionResetError)) and (word := _parting_word(connection)):
+        if isinstance(cause, BrokenPipeError) and "path" in options and (word := _parting_word(connection)):
             raise driver.ConnectionError(word) from None
         raise
     return connection
