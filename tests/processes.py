@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Generator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -78,14 +79,21 @@ def site(directory: Path, *command: str, environ: Mapping[str, str]) -> Generato
         process = subprocess.Popen(
             [sys.executable, *command], cwd=directory, env=environ, stdout=out, stderr=subprocess.STDOUT
         )
+    with announced(process, said, r"(http://127.0.0.1:[1-9]\d*)") as address:
+        yield address
+
+
+@contextlib.contextmanager
+def announced(process: Any, said: Path, pattern: str) -> Generator[str]:
+    """Yield what a process writes into a file, by a pattern with one group; interrupt it at the end."""
 
     def told() -> str:
         assert process.poll() is None, said.read_text()
-        found = re.search(r"(http://127.0.0.1:[1-9]\d*)", said.read_text())
+        found = re.search(pattern, said.read_text())
         return found[1] if found else ""
 
     try:
-        yield eventually(told, 60, what="the address of the site")
+        yield eventually(told, 60, what=f"its output has {pattern}")
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.deadline import eventually
 from tests.nursery import headrace
+from tests.processes import announced
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # A host of no encrypted connection, which a browser trusts less than localhost.
@@ -36,12 +34,5 @@ def served(url: str, directory: Path, *options: str) -> Iterator[str]:
             purpose="command", stdout=out, stderr=out, directory=directory,
         )  # fmt: skip
 
-    def told() -> str:
-        found = re.search(r"dashboard (http://\S+)/\n", said.read_text())
-        return found[1] if found else ""
-
-    try:
-        yield eventually(told, 60, what="the address of the dashboard")
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
+    with announced(process, said, r"dashboard (http://\S+)/\n") as address:
+        yield address

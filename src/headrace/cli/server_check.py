@@ -67,7 +67,7 @@ def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
         except (driver.RedisError, OSError, ServerError) as error:
             trouble = _trouble(error, target)
         attempt += 1
-        # A server without room may end the connection before its reason is read. What has the same remedy is told once.
+        # A server without room may end the connection before its reason is read. Reasons with one remedy are told once.
         if (remedy := trouble.rpartition("): ")[2]) not in told:
             told.add(remedy)
             warn(f"{trouble} Waiting for it; Ctrl-C stops this")

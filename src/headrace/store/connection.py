@@ -152,7 +152,10 @@ def _opened(target: Target, timeout: float, place: dict[str, Any]) -> Any:
 
 
 def _parting_word(connection: Any) -> str:
-    """What a server says that has no room and closes at once: a write that fails hides it, so nothing is written."""
+    """A server without room says so and closes at once. A write that fails hides its word, so nothing is written here.
+
+    Each ask is one more connection, so only servers of this machine are asked.
+    """
     said = b""
     with contextlib.suppress(driver.RedisError, OSError), contextlib.closing(connection._connect()) as sock:  # noqa: SLF001
         sock.settimeout(PARTING)
