@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import random
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,10 +61,6 @@ def engine(database: str) -> Iterator[sqlalchemy.Engine]:
     metadata.create_all(made)
     yield made
     made.dispose()
-    with warnings.catch_warnings():
-        # A relay that died in this process has its connection still.
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 def count(engine: sqlalchemy.Engine) -> int:
@@ -121,6 +115,14 @@ def test_a_server_that_is_away_leaves_the_rows_to_the_relay(
     away()
     assert relay(app, engine).run(threading.Event(), once=True) == 1
     assert (stored(app), count(engine), job.state) == ([job.id], 0, State.READY)
+
+
+def test_a_relay_that_has_ended_holds_no_connection(app: Headrace, engine: sqlalchemy.Engine) -> None:
+    fill(app, engine, range(2))
+    one = relay(app, engine)
+    assert one.run(threading.Event(), once=True) == 2
+    pool: Any = engine.pool
+    assert pool.checkedout() == 0
 
 
 def test_only_jobs_fit_into_an_envelope(app: Headrace, engine: sqlalchemy.Engine) -> None:

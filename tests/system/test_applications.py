@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -43,7 +44,10 @@ def started(root: Path, place: Path, target: str, url: str) -> Generator[Request
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = made(root, place, target, f"PORT={port}")
-    process = subprocess.Popen(command, cwd=place, env=environment(url), start_new_session=True)
+    # The worker and the site hold the end of a pipe: they outlive make, and a worker takes the jobs of the next test.
+    ended, held = os.pipe()
+    process = subprocess.Popen(command, cwd=place, env=environment(url), start_new_session=True, pass_fds=[held])
+    os.close(held)
 
     def ask(path: str, data: bytes | None = None, **headers: str) -> Any:
         request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, headers)
@@ -62,6 +66,8 @@ def started(root: Path, place: Path, target: str, url: str) -> Generator[Request
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(60)
+        assert select.select([ended], [], [], 60)[0], "the worker or the site runs still"
+        os.close(ended)
 
 
 def test_the_shop_writes_the_invoice_of_an_order(root: Path, tmp_path: Path, url: str) -> None:

@@ -102,28 +102,30 @@ class Relay:
         """
         handed, pause = 0, SHORTEST
         refused: tuple[type[Exception], ...] = (HeadraceError, *self._table.errors)
-        while not stop.is_set():
-            try:
-                count = self.step()
-            except refused as error:
-                self._table.close()
-                if once:
-                    raise
-                if not self._away:
-                    log.warning("the outbox waits, since it cannot be handed over: %s", error)
-                self._away, count, pause = True, 0, LONGEST
-            else:
-                if self._away:
-                    log.warning("the outbox is handed over again")
-                self._away = False
-            handed += count
-            if count:
-                pause = SHORTEST
-            elif once:
-                break
-            else:
-                stop.wait(pause)
-                pause = min(LONGEST, pause * 1.5)
+        try:
+            while not stop.is_set():
+                try:
+                    count = self.step()
+                except refused as error:
+                    if once:
+                        raise
+                    if not self._away:
+                        log.warning("the outbox waits, since it cannot be handed over: %s", error)
+                    self._away, count, pause = True, 0, LONGEST
+                else:
+                    if self._away:
+                        log.warning("the outbox is handed over again")
+                    self._away = False
+                handed += count
+                if count:
+                    pause = SHORTEST
+                elif once:
+                    break
+                else:
+                    stop.wait(pause)
+                    pause = min(LONGEST, pause * 1.5)
+        finally:
+            self._table.close()
         return handed
 
     def step(self) -> int:
@@ -142,10 +144,10 @@ class Relay:
             done = [id for id, _ in rows if id not in refused]
             if done:
                 table.run(deletion(len(done)), done)
+            table.run("COMMIT")
         except BaseException:
             table.close()
             raise
-        table.run("COMMIT")
         return len(rows)
 
     def _store(self, left: dict[str, bytes]) -> dict[str, str]:
