@@ -62,7 +62,9 @@ def test_seeds_that_are_gone_are_said_to_be() -> None:
 
 
 @pytest.mark.parametrize("coverage", ["yes", "no"])
-def test_a_cluster_without_full_coverage_names_what_is_missing(new_cluster: NewCluster, coverage: str) -> None:
+def test_a_cluster_without_full_coverage_names_what_is_missing(
+    new_cluster: NewCluster, coverage: str, tmp_path: Path
+) -> None:
     cluster = new_cluster(3, 0, config={"cluster-require-full-coverage": coverage})
     node = cluster.serving(SLOT)
     node.kill()
@@ -73,7 +75,9 @@ def test_a_cluster_without_full_coverage_names_what_is_missing(new_cluster: NewC
         assert f"connecting to 127.0.0.1:{node.port}" in refusal(url, StoreUnavailable)
         return
     eventually(lambda: b"cluster_state:fail" in left.ask("CLUSTER", "INFO"), what="a cluster that is down")
-    assert "set cluster-require-full-coverage to no" in refusal(url, StoreUnavailable)
+    step = "set cluster-require-full-coverage to no"
+    assert step in refusal(url, StoreUnavailable)
+    assert step in Program(tmp_path, url)("doctor", code=2, HEADRACE_TIMEOUT="2").err
 
 
 @pytest.fixture
