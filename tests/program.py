@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -103,12 +105,13 @@ class Program:
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str] | Forked:
         """A command that runs beside the test, which must end it.
 
-        A worker that is to be an interpreter of its own reads its options in a fork, as :meth:`__call__` does, and then
-        becomes one. (With ``--reload`` it does not, so that one begins as one; and so does any with further options.)
+        A fork, as :meth:`__call__` makes one; a worker that is to be an interpreter of its own reads its options in the
+        fork and then becomes one. (With ``--reload`` it does not, so that one begins as one; and so does a command with
+        further options.)
         """
         plain = not options.keys() - {"stdout", "stderr"}
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        if plain and arguments[0] == "worker" and not _reloads(arguments):
+        if plain and not _reloads(arguments):
             return self._forked(arguments, self.environment, options["stdout"], options["stderr"])
         return subprocess.Popen(
             [sys.executable, "-m", "headrace", *arguments],
@@ -141,7 +144,7 @@ class Program:
             except BaseException:
                 process.kill()
                 raise
-            return _checked(Ended(ended, *map(_text, (out, err))), code)
+            return checked(Ended(ended, *map(_text, (out, err))), code)
 
     def fresh(self, *arguments: str, code: int | None = 0, **environment: str) -> Ended:
         """The same in an interpreter of its own."""
@@ -150,7 +153,7 @@ class Program:
             cwd=self.directory, env=self.environment | environment, text=True, timeout=60, check=False,
             stdin=subprocess.DEVNULL, capture_output=True,
         )  # fmt: skip
-        return _checked(Ended(run.returncode, run.stdout, run.stderr), code)
+        return checked(Ended(run.returncode, run.stdout, run.stderr), code)
 
     def enqueue(self, *arguments: str) -> str:
         """Enqueue by command; the id."""
@@ -161,6 +164,33 @@ class Program:
         return self("worker", "tasks:app", "--burst", "--processes", "1", *arguments)
 
 
+def on_terminal(program: Program, *arguments: str, answer: str = "", columns: int = 80) -> str:
+    """What a command shows on a terminal of so many columns."""
+    master, slave = pty.openpty()
+    os.set_blocking(master, False)
+    program.environment |= {"COLUMNS": str(columns), "TERM": "xterm-256color"}
+    process = program.start(*arguments, stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    if answer:
+        os.write(master, answer.encode())
+    shown = b""
+    try:
+        while select.select([master], [], [], 30)[0]:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:  # how Linux says that nobody holds the other end
+                break
+            if not piece:
+                break
+            shown += piece
+        process.wait(10)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+    return shown.decode()
+
+
 def _reloads(arguments: tuple[str, ...]) -> bool:
     return any(word.startswith("--reload") for word in arguments)
 
@@ -169,7 +199,7 @@ def _text(stream: IO[str]) -> str:
     return os.pread(stream.fileno(), 1 << 20, 0).decode()
 
 
-def _checked(ended: Ended, code: int | None) -> Ended:
+def checked(ended: Ended, code: int | None) -> Ended:
     assert code is None or ended.code == code, ended
     return ended
 

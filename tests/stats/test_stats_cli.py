@@ -18,9 +18,8 @@ from headrace import Headrace
 from headrace.stats import Stats
 from tests.deadline import eventually
 from tests.nursery import Forked
-from tests.program import Program
+from tests.program import Program, on_terminal
 from tests.servers import Server
-from tests.system.test_cli import on_terminal
 
 pytestmark = pytest.mark.system
 

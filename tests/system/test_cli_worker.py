@@ -21,9 +21,8 @@ from headrace import __version__ as headrace_version
 from headrace.protocol import consume
 from tests.deadline import eventually
 from tests.processes import dispatcher_of
-from tests.program import Program, Worker
+from tests.program import Program, Worker, on_terminal
 from tests.servers import Server
-from tests.system.test_cli import on_terminal
 
 pytestmark = pytest.mark.system
 

@@ -26,10 +26,9 @@ from headrace.store.url import parse
 from headrace.testing import assert_invariants
 from tests import servers
 from tests.golden import dump, flows
-from tests.program import Program
+from tests.program import Program, on_terminal
 from tests.scripts.stage import Stage
 from tests.servers import Server
-from tests.system.test_cli import on_terminal
 
 pytestmark = pytest.mark.system
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import select
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -17,46 +14,13 @@ import redis
 from headrace.cli.jobs import EACH
 from headrace.model.job import State
 from headrace.protocol.keys import keys_of
-from tests.program import Program
-
-pytestmark = pytest.mark.system
+from tests.commands import Commands
+from tests.program import on_terminal
 
 ID = re.compile(r"[0-9a-z]{21}")
 
 
-@pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url)
-
-
-def on_terminal(headrace: Program, *arguments: str, answer: str = "", columns: int = 80) -> str:
-    """What a command shows on a terminal of so many columns."""
-    master, slave = pty.openpty()
-    os.set_blocking(master, False)
-    headrace.environment |= {"COLUMNS": str(columns), "TERM": "xterm-256color"}
-    process = headrace.start(*arguments, stdin=slave, stdout=slave, stderr=slave)
-    os.close(slave)
-    if answer:
-        os.write(master, answer.encode())
-    shown = b""
-    try:
-        while select.select([master], [], [], 30)[0]:
-            try:
-                piece = os.read(master, 65536)
-            except OSError:  # how Linux says that nobody holds the other end
-                break
-            if not piece:
-                break
-            shown += piece
-        process.wait(10)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(master)
-    return shown.decode()
-
-
-def test_a_job_from_the_shell_to_its_result(headrace: Program) -> None:
+def test_a_job_from_the_shell_to_its_result(headrace: Commands) -> None:
     id = headrace.enqueue("tasks.add", "40", "y=2")
     assert ID.fullmatch(id)
 
@@ -83,7 +47,7 @@ def test_a_job_from_the_shell_to_its_result(headrace: Program) -> None:
 
 
 @pytest.mark.parametrize("command", ["jobs why", "queues list"])
-def test_why_a_queue_is_paused_tells_no_secret_to_people_or_programs(headrace: Program, command: str) -> None:
+def test_why_a_queue_is_paused_tells_no_secret_to_people_or_programs(headrace: Commands, command: str) -> None:
     id = headrace.enqueue("tasks.add", "1")
     headrace("queues", "pause", "default", "--note", "the provider is down: token=canary-4f1d")
     for how in ((), ("--json",)):
@@ -94,7 +58,7 @@ def test_why_a_queue_is_paused_tells_no_secret_to_people_or_programs(headrace: P
         assert not re.search(r"(?m)^ +by +\d", told)
 
 
-def test_a_failure_and_its_retry(headrace: Program) -> None:
+def test_a_failure_and_its_retry(headrace: Commands) -> None:
     id = headrace.enqueue("tasks.fail")
     headrace.burst("--quiet")
 
@@ -118,7 +82,7 @@ def test_a_failure_and_its_retry(headrace: Program) -> None:
     assert ended.out == f"{id} is ready again\n", "one that refuses does not keep the others from it"
 
 
-def test_the_evidence_of_a_crash(headrace: Program) -> None:
+def test_the_evidence_of_a_crash(headrace: Commands) -> None:
     id = headrace.enqueue("tasks.crash", "--app", "tasks:app")
     headrace.burst()
     shown = headrace("jobs", "show", id).out
@@ -128,7 +92,7 @@ def test_the_evidence_of_a_crash(headrace: Program) -> None:
     assert (error["signal"], error["signal_name"]) == (9, "SIGKILL")
 
 
-def test_the_attempts_of_a_job_are_shown_with_those_before_a_retry_by_hand(headrace: Program) -> None:
+def test_the_attempts_of_a_job_are_shown_with_those_before_a_retry_by_hand(headrace: Commands) -> None:
     id = headrace.enqueue("tasks.fail", "first line", "--app", "tasks:app")
     well = headrace.enqueue("tasks.add", "1", "--app", "tasks:app")
     headrace.burst()
@@ -149,7 +113,7 @@ def test_the_attempts_of_a_job_are_shown_with_those_before_a_retry_by_hand(headr
 
 
 @pytest.mark.mangles
-def test_a_record_of_alien_bytes_is_shown_and_not_obeyed(headrace: Program, client: redis.Redis) -> None:
+def test_a_record_of_alien_bytes_is_shown_and_not_obeyed(headrace: Commands, client: redis.Redis) -> None:
     id = headrace.enqueue("tasks.add", "1")
     alien = {"args": b"\xff\x00", "st": "no state", "task": b"\xff[red]\x1b[2J", "finished": "9" * 30, "error": "{"}
     client.hset(keys_of("hr").job(id), mapping=alien)
@@ -160,7 +124,7 @@ def test_a_record_of_alien_bytes_is_shown_and_not_obeyed(headrace: Program, clie
     assert id in headrace("jobs", "list").out
 
 
-def test_enqueue_with_options(headrace: Program) -> None:
+def test_enqueue_with_options(headrace: Commands) -> None:
     late = headrace.enqueue("tasks.add", "1", "--delay", "2h", "--queue", "low", "--priority", "5")
     first = headrace.enqueue("tasks.add", "--kwargs", '{"x": 1}', "text", '{"a": [1, null]}', "--request-id", "order-1")
     assert headrace.enqueue("tasks.add", "9", "--request-id", "order-1") == first
@@ -173,7 +137,7 @@ def test_enqueue_with_options(headrace: Program) -> None:
     assert (facts["args"], facts["kwargs"]) == (["text", {"a": [1, None]}], {"x": 1})
 
 
-def test_enqueue_says_that_another_job_has_the_name(headrace: Program) -> None:
+def test_enqueue_says_that_another_job_has_the_name(headrace: Commands) -> None:
     stored = headrace("enqueue", "tasks.add", "1", "--unique", "nightly", "--json").json
     assert stored["fresh"] is True
     again = headrace("enqueue", "tasks.add", "2", "--unique", "nightly")
@@ -184,7 +148,7 @@ def test_enqueue_says_that_another_job_has_the_name(headrace: Program) -> None:
     assert "has this name or request id" in headrace("enqueue", "tasks.add", "1", "--request-id", "order-2").err
 
 
-def test_enqueue_and_wait(headrace: Program) -> None:
+def test_enqueue_and_wait(headrace: Commands) -> None:
     worker = headrace.start("worker", "tasks:app", "--processes", "1", "--max-jobs", "2", "--quiet")
     try:
         assert headrace("enqueue", "tasks.add", "1", "--wait", "--timeout", "20s").json == 2
@@ -224,7 +188,7 @@ def flow(flow: Flow, order: Order, *, data: bytes = b"") -> None:
 """
 
 
-def test_the_shell_sends_what_json_says_by_the_annotations(headrace: Program, tmp_path: Path) -> None:
+def test_the_shell_sends_what_json_says_by_the_annotations(headrace: Commands, tmp_path: Path) -> None:
     (tmp_path / "typed.py").write_text(TYPED)
     given = ['{"name": "a", "count": 2}', "/w==", '{"1": "1.10"}', "2030-01-02T00:00:00Z", "file=/tmp/x"]
     ids = [headrace.enqueue("typed.told", *given), headrace.enqueue("typed.told", *given, "--app", "typed:app")]
@@ -244,14 +208,14 @@ def test_the_shell_sends_what_json_says_by_the_annotations(headrace: Program, tm
     assert "not a valid Order (name: missing; count: missing)" in refused.err
 
 
-def test_the_time_to_wait_has_an_exit_code_of_its_own(headrace: Program) -> None:
+def test_the_time_to_wait_has_an_exit_code_of_its_own(headrace: Commands) -> None:
     ended = headrace("enqueue", "tasks.add", "1", "--wait", "--timeout", "50ms", code=5)
     id, fault = ended.err.splitlines()
     assert f"{id} of tasks.add is ready" in fault
     assert headrace("jobs", "result", id, "--timeout", "0", code=5).fault
 
 
-def test_pages(headrace: Program) -> None:
+def test_pages(headrace: Commands) -> None:
     ids = [headrace.enqueue("tasks.add", str(n)) for n in range(3)]
     headrace("queues", "pause", "other", "--create")
     headrace("enqueue", "tasks.add", "--delay", "1h")
@@ -263,7 +227,7 @@ def test_pages(headrace: Program) -> None:
     assert "more: --after" in headrace("jobs", "list", "--limit", "1").err
 
 
-def test_queues(headrace: Program) -> None:
+def test_queues(headrace: Commands) -> None:
     for _ in range(2):
         headrace.enqueue("tasks.add", "1", "--queue", "low")
     assert headrace("queues", "pause", "low").out == "low is paused\n"
@@ -287,7 +251,7 @@ def test_queues(headrace: Program) -> None:
     assert headrace("queues", "purge", "low").out == "deleted 0 jobs of low\n"
 
 
-def test_a_queue_that_is_nowhere_in_use_is_likely_mistyped(headrace: Program) -> None:
+def test_a_queue_that_is_nowhere_in_use_is_likely_mistyped(headrace: Commands) -> None:
     assert "no queue mail has held work lately, is paused or is served: there is none yet. Add --create" in (
         headrace("queues", "pause", "mail", code=1).fault
     )
@@ -302,7 +266,7 @@ def test_a_queue_that_is_nowhere_in_use_is_likely_mistyped(headrace: Program) ->
     assert headrace("queues", "pause", "mail").out == "mail is paused\n"
 
 
-def test_a_pause_with_an_end(headrace: Program) -> None:
+def test_a_pause_with_an_end(headrace: Commands) -> None:
     before = datetime.now(UTC)
     assert headrace("queues", "pause", "low", "--for", "10h", "--create").out == "low is paused; it is resumed in 10h\n"
     (queue,) = headrace("queues", "list", "--json").lines
@@ -319,7 +283,7 @@ def test_a_pause_with_an_end(headrace: Program) -> None:
     assert "duration must be more than 0" in headrace("queues", "pause", "low", "--for", "0", code=2).fault
 
 
-def test_a_purge_that_is_confirmed_shows_its_progress(headrace: Program) -> None:
+def test_a_purge_that_is_confirmed_shows_its_progress(headrace: Commands) -> None:
     headrace.enqueue("tasks.add", "1")
     shown = on_terminal(headrace, "queues", "purge", "default", answer="y\n")
     assert "1/1" in shown
@@ -327,7 +291,7 @@ def test_a_purge_that_is_confirmed_shows_its_progress(headrace: Program) -> None
 
 
 def test_the_private_server(tmp_path: Path) -> None:
-    headrace = Program(tmp_path, None)
+    headrace = Commands(tmp_path, None)
     headrace.environment["HEADRACE_EMBEDDED_IDLE_TIMEOUT"] = "0"
     assert headrace("server", "path").out == f"{tmp_path / '.headrace'}\n"
     assert headrace("server", "status", code=1).out.splitlines()[1].split(maxsplit=1) == ["server", "does not run"]
@@ -344,7 +308,7 @@ def test_the_private_server(tmp_path: Path) -> None:
     assert headrace("server", "stop", "--json").json["stopped"] is False
 
 
-def test_a_terminal_gets_tables_and_whole_ids_at_any_width(headrace: Program) -> None:
+def test_a_terminal_gets_tables_and_whole_ids_at_any_width(headrace: Commands) -> None:
     id = headrace.enqueue("tasks.add", "1", "--queue", "a-queue-with-a-rather-long-name-in-it")
     for columns in (40, 80):
         shown = on_terminal(headrace, "jobs", "list", columns=columns)
@@ -356,7 +320,7 @@ def test_a_terminal_gets_tables_and_whole_ids_at_any_width(headrace: Program) ->
     assert not re.search("[─\x1b]", headrace("jobs", "list").out), "a pipe gets plain text"
 
 
-def test_a_reader_that_leaves_ends_the_command_quietly(headrace: Program) -> None:
+def test_a_reader_that_leaves_ends_the_command_quietly(headrace: Commands) -> None:
     headrace.enqueue("tasks.add", "1")
     process = headrace.start("jobs", "list", "--json")
     assert process.stdout is not None
@@ -371,7 +335,7 @@ def test_states_that_can_be_named_are_those_that_exist() -> None:
     assert set(EACH) == set(State)
 
 
-def test_help_loads_neither_drivers_nor_rich_nor_an_event_loop(headrace: Program) -> None:
+def test_help_loads_neither_drivers_nor_rich_nor_an_event_loop(headrace: Commands) -> None:
     """They cost more than everything else that a help text needs."""
     run = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "headrace", "--help"],

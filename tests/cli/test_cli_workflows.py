@@ -18,10 +18,8 @@ from headrace.cli.workflows import StateName
 from headrace.model.job import State
 from headrace.model.workflow import WorkflowState
 from headrace.picture.view import URGENCY
-from tests.program import Ended, Program
-from tests.system.test_cli import on_terminal
-
-pytestmark = pytest.mark.system
+from tests.commands import Commands
+from tests.program import Ended, on_terminal
 
 TASKS = """
 from headrace import Headrace
@@ -63,24 +61,24 @@ def odd(flow, number: int) -> None:
 
 
 @pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Program:
-    program = Program(tmp_path, url)
+def headrace(tmp_path: Path, url: str) -> Commands:
+    program = Commands(tmp_path, url)
     program.write("tasks", TASKS)
     return program
 
 
-def create(headrace: Program, *arguments: str) -> str:
+def create(headrace: Commands, *arguments: str) -> str:
     id = headrace("workflows", "create", *arguments, HEADRACE_APP="tasks:app").out.strip()
     assert re.fullmatch(r"[0-9a-z]{21}", id), id
     return id
 
 
-def facts(headrace: Program, id: str) -> dict[str, object]:
+def facts(headrace: Commands, id: str) -> dict[str, object]:
     found: dict[str, object] = headrace("workflows", "show", id, "--json").json
     return found
 
 
-def test_a_workflow_from_the_shell_to_its_end(headrace: Program) -> None:
+def test_a_workflow_from_the_shell_to_its_end(headrace: Commands) -> None:
     made = headrace("workflows", "create", "tasks.sums", "1", "last=4", "--app", "tasks:app")
     id = made.out.strip()
     assert made.err == f"start it with headrace workflows start {id}\n"
@@ -94,14 +92,14 @@ def test_a_workflow_from_the_shell_to_its_end(headrace: Program) -> None:
     assert headrace("jobs", "result", jobs["sum"]["id"]).json == 20
 
 
-def test_create_and_start_at_once(headrace: Program) -> None:
+def test_create_and_start_at_once(headrace: Commands) -> None:
     made = headrace("workflows", "create", "tasks.sums", "first=2", "--start", "--json", "--app", "tasks:app").json
     assert (made["state"], made["definition"], made["created"]) == ("running", "tasks.sums", True)
     headrace.burst("--quiet")
     assert facts(headrace, made["id"])["state"] == "succeeded"
 
 
-def test_a_key_that_lives_creates_no_other(headrace: Program) -> None:
+def test_a_key_that_lives_creates_no_other(headrace: Commands) -> None:
     id = create(headrace, "tasks.sums", "1", "--key", "daily")
     again = headrace("workflows", "create", "tasks.sums", "1", "--key", "daily", "--app", "tasks:app")
     assert again.out.strip() == id
@@ -110,7 +108,7 @@ def test_a_key_that_lives_creates_no_other(headrace: Program) -> None:
     assert create(headrace, "tasks.sums", "1", "--key", "weekly") != id
 
 
-def test_what_cannot_be_created_is_said(headrace: Program) -> None:
+def test_what_cannot_be_created_is_said(headrace: Commands) -> None:
     def refused(code: int, *arguments: str) -> str:
         return headrace("workflows", "create", *arguments, "--app", "tasks:app", code=code).fault
 
@@ -126,7 +124,7 @@ def test_what_cannot_be_created_is_said(headrace: Program) -> None:
     assert headrace("workflows", "list", "--json").lines == []
 
 
-def test_named_jobs_start_instead_of_the_first_ones(headrace: Program) -> None:
+def test_named_jobs_start_instead_of_the_first_ones(headrace: Commands) -> None:
     id = create(headrace, "tasks.risky")
     assert "has no node 'part [b]9': did you mean part [b]" in (
         headrace("workflows", "start", id, "part [b]9", code=1).fault
@@ -139,7 +137,7 @@ def test_named_jobs_start_instead_of_the_first_ones(headrace: Program) -> None:
     }  # fmt: skip
 
 
-def test_stop_and_start_again(headrace: Program) -> None:
+def test_stop_and_start_again(headrace: Commands) -> None:
     id = create(headrace, "tasks.sums", "1", "--start")
     assert headrace("workflows", "stop", id).out == f"{id} is stopped\n"
     headrace.burst("--quiet")
@@ -152,7 +150,7 @@ def test_stop_and_start_again(headrace: Program) -> None:
     assert "has succeeded, so it cannot be stopped" in headrace("workflows", "stop", id, code=1).fault
 
 
-def test_a_failure_is_named_and_retried(headrace: Program) -> None:
+def test_a_failure_is_named_and_retried(headrace: Commands) -> None:
     id = create(headrace, "tasks.risky", "3", "--start")
     headrace.burst("--quiet")
     shown = headrace("workflows", "show", id).out
@@ -174,7 +172,7 @@ def test_a_failure_is_named_and_retried(headrace: Program) -> None:
     assert "2 attempts, ValueError: [red]unlucky[/red]" in headrace("workflows", "show", id).out
 
 
-def test_show_leaves_out_what_is_not_wanted(headrace: Program) -> None:
+def test_show_leaves_out_what_is_not_wanted(headrace: Commands) -> None:
     id = create(headrace, "tasks.risky", "5")
     overview = headrace("workflows", "show", id, "--skip-jobs").out
     assert "arguments   5" in overview
@@ -189,7 +187,7 @@ def test_show_leaves_out_what_is_not_wanted(headrace: Program) -> None:
     assert "take one" in headrace("workflows", "show", id, "--skip-jobs", "--skip-overview", code=2).fault
 
 
-def test_show_remarks_queues_that_no_worker_serves(headrace: Program) -> None:
+def test_show_remarks_queues_that_no_worker_serves(headrace: Commands) -> None:
     headrace.write(
         "post",
         "from headrace import Headrace\n"
@@ -209,7 +207,7 @@ def test_show_remarks_queues_that_no_worker_serves(headrace: Program) -> None:
     assert "no worker here knew its task" in headrace("jobs", "list", "--state", "parked").out
 
 
-def test_cancel_ends_what_waits(headrace: Program) -> None:
+def test_cancel_ends_what_waits(headrace: Commands) -> None:
     first, second = (create(headrace, "tasks.risky", "700", "--start") for _ in range(2))
     ended = headrace("workflows", "cancel", first, "1" * 21, second, code=1)
     assert ended.out == f"{first} is cancelled\n{second} is cancelled\n", "one that is not there stops no other"
@@ -220,7 +218,7 @@ def test_cancel_ends_what_waits(headrace: Program) -> None:
     assert again == {"id": first, "done": False, "text": "had ended already: cancelled"}
 
 
-def test_lists_by_state_definition_time_and_position(headrace: Program) -> None:
+def test_lists_by_state_definition_time_and_position(headrace: Commands) -> None:
     ids = [create(headrace, "tasks.sums" if n % 2 else "tasks.risky", "1") for n in range(5)]
     headrace("workflows", "cancel", ids[0])
 
@@ -251,7 +249,7 @@ def test_lists_by_state_definition_time_and_position(headrace: Program) -> None:
     assert table.err.splitlines()[1].startswith("more: --after '")
 
 
-def test_retention_and_removal(headrace: Program) -> None:
+def test_retention_and_removal(headrace: Commands) -> None:
     id = create(headrace, "tasks.sums", "1")
     assert headrace("workflows", "expire", id, "2d").out == f"{id} goes 2d after its end\n"
     assert "kept        2d after its end" in headrace("workflows", "show", id).out
@@ -271,7 +269,7 @@ def test_retention_and_removal(headrace: Program) -> None:
     assert headrace("workflows", "rm", other, "--yes", "--json").json["done"] is True
 
 
-def test_pictures(headrace: Program) -> None:
+def test_pictures(headrace: Commands) -> None:
     id = create(headrace, "tasks.risky", "--start")
     headrace.burst("--quiet")
     drawn = headrace("workflows", "viz", id).out
@@ -298,7 +296,7 @@ def test_pictures(headrace: Program) -> None:
     assert "cannot be written: No such file or directory" in refused(1, id, "-o", "nowhere/flow.svg").fault
 
 
-def test_only_create_and_pictures_of_definitions_need_the_code(headrace: Program) -> None:
+def test_only_create_and_pictures_of_definitions_need_the_code(headrace: Commands) -> None:
     id = create(headrace, "tasks.sums", "1")
     (headrace.directory / "tasks.py").write_text("raise SystemExit('must not be imported')")
     headrace.environment["HEADRACE_APP"] = "tasks:app"
@@ -306,7 +304,7 @@ def test_only_create_and_pictures_of_definitions_need_the_code(headrace: Program
         headrace("workflows", *command, id)
 
 
-def test_what_is_not_there_is_said_by_each_command(headrace: Program) -> None:
+def test_what_is_not_there_is_said_by_each_command(headrace: Commands) -> None:
     id = create(headrace, "tasks.sums", "1")
     headrace("workflows", "rm", id, "--yes")
     for command in ("start", "stop", "cancel", "retry", "show", "rm", "viz"):

@@ -9,19 +9,10 @@ import socket
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from tests.program import Program
-
-pytestmark = pytest.mark.system
+from tests.commands import Commands
 
 
-@pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url)
-
-
-def test_verbs_are_recorded_and_looks_are_not(headrace: Program) -> None:
+def test_verbs_are_recorded_and_looks_are_not(headrace: Commands) -> None:
     one, two = headrace.enqueue("tasks.add", "1"), headrace.enqueue("tasks.add", "2")
     headrace("jobs", "list")
     headrace("jobs", "cancel", one, two, two)
@@ -42,7 +33,7 @@ def test_verbs_are_recorded_and_looks_are_not(headrace: Program) -> None:
     assert {(act["who"], act["by"]) for act in found} == {(f"{getpass.getuser()}@{socket.gethostname()}", "cli")}
 
 
-def test_acts_for_people(headrace: Program) -> None:
+def test_acts_for_people(headrace: Commands) -> None:
     headrace.enqueue("tasks.add", "1")
     assert "no act is recorded" in headrace("acts").err
     headrace("queues", "pause", "default")
@@ -55,7 +46,7 @@ def test_acts_for_people(headrace: Program) -> None:
     assert "not the id of an act" in headrace("acts", "--after", "yesterday", code=2).err
 
 
-def test_events_are_listed_and_followed(headrace: Program) -> None:
+def test_events_are_listed_and_followed(headrace: Commands) -> None:
     assert "nothing has failed" in headrace("events").err
     headrace("queues", "pause", "default", "--create")
     (first,) = headrace("events", "--json").lines
@@ -72,14 +63,14 @@ def test_events_are_listed_and_followed(headrace: Program) -> None:
     assert told["id"] > first["id"]
 
 
-def test_an_export_is_verified_without_a_server(headrace: Program, tmp_path: Path) -> None:
+def test_an_export_is_verified_without_a_server(headrace: Commands, tmp_path: Path) -> None:
     for verb in ("pause", "resume", "pause"):
         headrace("queues", verb, "default", *(["--create"] if verb == "pause" else []))
     lines = headrace("acts", "export", "--since", "1h").out.splitlines()
     assert len(lines) == 3
     export = tmp_path / "acts.jsonl"
     export.write_text("\n".join(lines))
-    away = Program(tmp_path, "redis://127.0.0.1:1/0")
+    away = Commands(tmp_path, "redis://127.0.0.1:1/0")
     assert "3 acts in one chain" in away("acts", "verify", str(export)).out
     export.write_text("\n".join([lines[0], lines[2]]))
     assert "the chain breaks at act" in away("acts", "verify", str(export), code=1).err

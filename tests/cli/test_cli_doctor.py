@@ -13,8 +13,8 @@ import redis
 from headrace import Headrace
 from headrace.protocol.keys import Keys
 from headrace.testing import assert_invariants
+from tests.commands import Commands
 from tests.deadline import eventually
-from tests.program import Program
 from tests.servers import Server
 from tests.system.test_server_answers import held
 from tests.system.test_worker_refused import DiskFull
@@ -22,18 +22,13 @@ from tests.system.test_worker_refused import DiskFull
 pytestmark = [pytest.mark.system, pytest.mark.mangles]
 
 
-@pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url)
-
-
-def test_a_sound_store_is_sound(headrace: Program) -> None:
+def test_a_sound_store_is_sound(headrace: Commands) -> None:
     headrace.enqueue("tasks.add", "1")
     assert "nothing is wrong" in headrace("doctor", "keyspace").out
     assert headrace("doctor", "keyspace", "--json").lines == []
 
 
-def test_what_is_lost_is_found_mended_and_recorded(headrace: Program, client: redis.Redis) -> None:
+def test_what_is_lost_is_found_mended_and_recorded(headrace: Commands, client: redis.Redis) -> None:
     one, two = headrace.enqueue("tasks.add", "1"), headrace.enqueue("tasks.add", "2")
     client.zrem(Keys()("ready:default"), one)
     client.delete(Keys().job(two))
@@ -55,7 +50,7 @@ def test_a_server_that_may_drop_jobs_is_refused_with_the_remedy(
     new_server: Callable[..., Server], tmp_path: Path
 ) -> None:
     server = new_server(config={"maxmemory-policy": "allkeys-lru", "save": ""})
-    headrace = Program(tmp_path, server.url)
+    headrace = Commands(tmp_path, server.url)
     found = {row["id"]: row for row in headrace("doctor", "--json", code=1).lines}
     assert found["eviction-policy"]["command"] == "redis-cli CONFIG SET maxmemory-policy noeviction"
     assert found["persistence"]["evidence"] == ["appendonly no, save empty"]
@@ -125,7 +120,7 @@ def test_the_doctor_names_what_a_server_answers_and_what_to_do(
     make: Callable[[Server], None], new_server: Callable[..., Server], tmp_path: Path
 ) -> None:
     server = new_server(config={"lua-time-limit": "100", "enable-protected-configs": "yes"})
-    headrace = Program(tmp_path, server.url)
+    headrace = Commands(tmp_path, server.url)
     headrace.enqueue("tasks.add", "1")
     make(server)
     row, code, text = ANSWERS[make]
@@ -145,13 +140,13 @@ def test_the_doctor_names_what_a_server_answers_and_what_to_do(
 
 
 def test_a_server_that_is_away_cannot_be_looked_at(tmp_path: Path) -> None:
-    assert "refused" in Program(tmp_path, "redis://127.0.0.1:1/0")("doctor", code=2).err
+    assert "refused" in Commands(tmp_path, "redis://127.0.0.1:1/0")("doctor", code=2).err
 
 
 def test_a_server_that_hides_its_settings_is_unknown(new_server: Callable[..., Server], tmp_path: Path) -> None:
     server = new_server()
     server.owner.execute_command("ACL", "SETUSER", "shy", "on", ">pw", "~*", "&*", "+@all", "-config", "-slowlog")
-    rows = Program(tmp_path, server.url_of("shy:pw"))("doctor", "environment", "--json", code=None).lines
+    rows = Commands(tmp_path, server.url_of("shy:pw"))("doctor", "environment", "--json", code=None).lines
     unknown = {row["id"] for row in rows if row["severity"] == "unknown"}
     assert {"idle-timeout", "slow-scripts"} <= unknown
     # What the kernel of this machine tells of the server's process needs no permission of the server.
@@ -160,7 +155,7 @@ def test_a_server_that_hides_its_settings_is_unknown(new_server: Callable[..., S
 
 def test_shards_that_are_uneven_on_servers_are_found(new_server: Callable[..., Server], tmp_path: Path) -> None:
     one, two = new_server(), new_server()
-    rows = Program(tmp_path, " ".join([one.url] * 3 + [two.url]))("doctor", "environment", "--json", code=1).lines
+    rows = Commands(tmp_path, " ".join([one.url] * 3 + [two.url]))("doctor", "environment", "--json", code=1).lines
     assert {row["id"]: row["evidence"] for row in rows}["uneven-shards"] == ["3 shards on one server, 1 on another"]
 
 
@@ -169,7 +164,7 @@ def test_a_repair_that_was_cut_off_is_done_by_the_next_one(
     dies: str, new_server: Callable[..., Server], tmp_path: Path
 ) -> None:
     server = new_server(append_only=True)
-    headrace, keys = Program(tmp_path, server.url), Keys()
+    headrace, keys = Commands(tmp_path, server.url), Keys()
     with Headrace(server.url) as app:
         drafts = [app.by_name("tasks.add").job(n) for n in range(3000)]
         app.enqueue_many(drafts)

@@ -12,14 +12,17 @@ from headrace.cli.commands import MODULES
 
 pytestmark = [pytest.mark.system, pytest.mark.any_server]
 
-# Asks the completion of bash as the line editor does: the words of the line, and which of them is completed.
+# Asks the completion of bash as the line editor does: the words of a line, and which of them is completed.
 BASH = """
 eval "$("$1" -m headrace completion bash)"
-read -ra COMP_WORDS <<< "$2"
-[[ $2 == *' ' ]] && COMP_WORDS+=('')
-COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-_headrace
-printf '%s\\n' "${COMPREPLY[@]}"
+shift
+for line in "$@"; do
+    read -ra COMP_WORDS <<< "$line"
+    [[ $line == *' ' ]] && COMP_WORDS+=('')
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    _headrace
+    echo ${COMPREPLY[*]}
+done
 """
 LINES = {
     "headrace jo": {"jobs"},
@@ -35,11 +38,11 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_bash_completes_commands_options_and_choices(line: str) -> None:
-    command = ["bash", "--norc", "-c", BASH, "bash", sys.executable, line]
+def test_bash_completes_commands_options_and_choices() -> None:
+    command = ["bash", "--norc", "-c", BASH, "bash", sys.executable, *LINES]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert (set(shown.stdout.split()), shown.stderr) == (LINES[line], "")
+    found = [set(words.split()) for words in shown.stdout.splitlines()]
+    assert (dict(zip(LINES, found, strict=True)), shown.stderr) == (LINES, "")
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")

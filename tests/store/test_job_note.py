@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from headrace import Flow, Headrace
 from headrace.model.workflow import parse_facts
 from headrace.worker.runner.runner_context import spread
-from tests.program import Program
+from tests.commands import Commands
 from tests.store.test_app import Worker
-
-pytestmark = pytest.mark.system
 
 
 def fetch(n: int = 0) -> int:
@@ -20,7 +16,7 @@ def fetch(n: int = 0) -> int:
 
 
 def test_a_note_is_shown_wherever_its_job_is(tmp_path: Path, url: str) -> None:
-    headrace = Program(tmp_path, url)
+    headrace = Commands(tmp_path, url)
     id = headrace.enqueue("tasks.add", "1", "--note", "order [7] of Ada")
     other = headrace.enqueue("tasks.add", "1")
     (line,) = [line for line in headrace("jobs", "list").out.splitlines() if id in line]
@@ -32,7 +28,7 @@ def test_a_note_is_shown_wherever_its_job_is(tmp_path: Path, url: str) -> None:
 
 
 def test_a_note_stands_before_what_happened(tmp_path: Path, url: str) -> None:
-    headrace = Program(tmp_path, url)
+    headrace = Commands(tmp_path, url)
     id = headrace.enqueue("tasks.unknown", "--note", "the first", "--expires", "1ms")
     with Headrace(url) as app:
         worker = Worker(app)

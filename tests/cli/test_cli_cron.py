@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from headrace import Cron, Every, Headrace
-from tests.program import Program
-
-pytestmark = pytest.mark.system
+from tests.commands import Commands
 
 
 @pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Program:
+def headrace(tmp_path: Path, url: str) -> Commands:
     app = Headrace(url)
 
     @app.task(name="tasks.add")
@@ -26,10 +24,10 @@ def headrace(tmp_path: Path, url: str) -> Program:
     app.schedules.put("nightly", Cron("0 3 * * *", "Europe/Berlin"), add, 1)
     app.schedules.put("often", Every(3600), add, 2)
     app.close()
-    return Program(tmp_path, url)
+    return Commands(tmp_path, url)
 
 
-def test_schedules_are_shown_with_their_times(headrace: Program) -> None:
+def test_schedules_are_shown_with_their_times(headrace: Commands) -> None:
     rows = {row["name"]: row for row in headrace("cron", "list", "--json").lines}
     assert list(rows) == ["nightly", "often"]
     assert {row["state"] for row in rows.values()} == {"active"}
@@ -50,11 +48,11 @@ def test_schedules_are_shown_with_their_times(headrace: Program) -> None:
     assert [(later - one).total_seconds() for one, later in pairwise(due)] == [3600, 3600]
 
 
-def test_a_schedule_that_is_named_twice_is_deleted_once(headrace: Program) -> None:
+def test_a_schedule_that_is_named_twice_is_deleted_once(headrace: Commands) -> None:
     assert headrace("cron", "rm", "often", "often", "--yes").out == "deleted 1 schedule\n"
 
 
-def test_a_schedule_is_held_run_and_backfilled(headrace: Program) -> None:
+def test_a_schedule_is_held_run_and_backfilled(headrace: Commands) -> None:
     assert "nightly is paused" in headrace("cron", "pause", "nightly", "--note", "vendor is slow").out
     assert "was paused already" in headrace("cron", "pause", "nightly", "--note", "vendor is down").out
     assert "vendor is down" in headrace("cron", "show", "nightly").out
@@ -82,7 +80,7 @@ def test_a_schedule_is_held_run_and_backfilled(headrace: Program) -> None:
     assert ("backfill", "often") in acts
 
 
-def test_schedules_are_deleted_and_unknown_ones_are_named(headrace: Program) -> None:
+def test_schedules_are_deleted_and_unknown_ones_are_named(headrace: Commands) -> None:
     assert "often" in headrace("cron", "rm", "often", code=2).err
     gone = headrace("cron", "rm", "often", "nothing", "--yes", code=1)
     assert "there is no schedule nothing" in gone.err

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from headrace import Headrace
+from tests.commands import Commands
 from tests.deadline import eventually
-from tests.program import Program
-
-pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url)
 
 
 def fill(url: str, count: int) -> Headrace:
@@ -25,7 +14,7 @@ def fill(url: str, count: int) -> Headrace:
     return app
 
 
-def test_all_that_a_filter_means(headrace: Program, url: str) -> None:
+def test_all_that_a_filter_means(headrace: Commands, url: str) -> None:
     with fill(url, 700) as app:
         asked = headrace("jobs", "cancel", "--all", "--state", "scheduled", code=2).err
         assert "this would cancel 700 jobs (state:scheduled): add --yes" in asked
@@ -41,7 +30,7 @@ def test_all_that_a_filter_means(headrace: Program, url: str) -> None:
     assert headrace("bulk", "list", "--json").lines == []
 
 
-def test_a_worker_does_what_is_left_to_it(headrace: Program, url: str) -> None:
+def test_a_worker_does_what_is_left_to_it(headrace: Commands, url: str) -> None:
     with fill(url, 700) as app:
         begun = headrace("jobs", "cancel", "--all", "--state", "scheduled", "--yes", "--detach", "--json")
         id = begun.json["id"]
@@ -59,11 +48,11 @@ def test_a_worker_does_what_is_left_to_it(headrace: Program, url: str) -> None:
         assert all(one["id"] != id for one in headrace("jobs", "list", "--json").lines if "id" in one)
 
 
-def test_a_filter_that_means_no_job_asks_for_no_yes(headrace: Program) -> None:
+def test_a_filter_that_means_no_job_asks_for_no_yes(headrace: Commands) -> None:
     assert "0 done" in headrace("jobs", "cancel", "--all", "--state", "scheduled").out
 
 
-def test_a_secret_in_a_filter_is_shown_to_nobody(headrace: Program) -> None:
+def test_a_secret_in_a_filter_is_shown_to_nobody(headrace: Commands) -> None:
     key = "redis://u:hunter2@host"
     begun = headrace("jobs", "cancel", "--all", "--state", "scheduled", "--key", key, "--yes", "--detach")
     assert "no worker lives: start one" in begun.err
@@ -72,7 +61,7 @@ def test_a_secret_in_a_filter_is_shown_to_nobody(headrace: Program) -> None:
     assert all("redis://u:***@host" in text and "hunter2" not in text for text in told), told
 
 
-def test_ids_and_all_do_not_go_together(headrace: Program) -> None:
+def test_ids_and_all_do_not_go_together(headrace: Commands) -> None:
     assert "give ids, or --all" in headrace("jobs", "cancel", code=2).err
     assert "headrace jobs rm --help" in headrace("jobs", "rm", code=2).err
     assert "give ids, or --all" in headrace("jobs", "retry", "0" * 21, "--all", code=2).err

@@ -14,10 +14,8 @@ import pytest
 from headrace.cli.session import ExitCode, explain
 from headrace.model.hidden_values import Redactor
 from headrace.settings import WORKER_VARIABLES
-from tests.program import Program
+from tests.commands import Commands
 from tests.servers import Server
-
-pytestmark = pytest.mark.system
 
 ABSENT = "a801hbybfkaavtsxynk00"
 
@@ -101,8 +99,8 @@ WORKERS_ONLY = ("idle:app", "forgot:app", "nosuch:app")
 
 
 @pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Program:
-    program = Program(tmp_path, url)
+def headrace(tmp_path: Path, url: str) -> Commands:
+    program = Commands(tmp_path, url)
     program.write("bare", "x = 1")
     program.write("idle", "from headrace import Headrace\napp = Headrace()")
     program.write("mail", "from headrace import Tasks\ntasks = Tasks()\n@tasks.task\ndef send() -> None: pass")
@@ -122,7 +120,7 @@ def headrace(tmp_path: Path, url: str) -> Program:
 
 
 @pytest.mark.parametrize("arguments", USAGE, ids=" ".join)
-def test_wrong_usage(headrace: Program, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage(headrace: Commands, arguments: tuple[str, ...]) -> None:
     ended = headrace(*arguments, code=ExitCode.USAGE)
     assert USAGE[arguments] in ended.fault
     assert ended.out == ""
@@ -130,7 +128,7 @@ def test_wrong_usage(headrace: Program, arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("target", APPLICATION)
-def test_an_application_that_cannot_be_used(headrace: Program, target: str) -> None:
+def test_an_application_that_cannot_be_used(headrace: Commands, target: str) -> None:
     # Each command that imports an application says the same, and a worker starts a second program for it.
     headrace.own = target == WORKERS_ONLY[0]
     command = ("worker", target) if target in WORKERS_ONLY else ("enqueue", "some.task", "--app", target)
@@ -138,7 +136,7 @@ def test_an_application_that_cannot_be_used(headrace: Program, target: str) -> N
     assert APPLICATION[target] in said.splitlines()[0]
 
 
-def test_a_module_that_raises_shows_its_own_traceback_and_nothing_else(headrace: Program) -> None:
+def test_a_module_that_raises_shows_its_own_traceback_and_nothing_else(headrace: Commands) -> None:
     headrace.write("broken", "def f():\n    return 1 / 0\n\nf()")
     said = headrace("worker", "broken:app", code=ExitCode.APPLICATION).err
     assert said.startswith("headrace: the module 'broken' raised while it was imported: ZeroDivisionError")
@@ -146,7 +144,7 @@ def test_a_module_that_raises_shows_its_own_traceback_and_nothing_else(headrace:
     assert "src/headrace" not in said
 
 
-def test_a_module_of_tasks_that_cannot_be_imported_is_shown_with_its_line(headrace: Program) -> None:
+def test_a_module_of_tasks_that_cannot_be_imported_is_shown_with_its_line(headrace: Commands) -> None:
     headrace.write("letters", "from headrace import Tasks\nimport stamps_that_nobody_installed\ntasks = Tasks()")
     headrace.write(
         "post", "from headrace import Headrace\nimport letters\napp = Headrace()\napp.include(letters.tasks)"
@@ -158,14 +156,14 @@ def test_a_module_of_tasks_that_cannot_be_imported_is_shown_with_its_line(headra
     assert "importlib" not in said
 
 
-def test_a_preload_hook_that_raises_shows_its_own_traceback(headrace: Program) -> None:
+def test_a_preload_hook_that_raises_shows_its_own_traceback(headrace: Commands) -> None:
     headrace.write("hooked", "from tasks import app\n@app.on_preload\ndef warm():\n    raise OSError('cold')")
     said = headrace("worker", "hooked:app", code=ExitCode.APPLICATION).err
     assert said.startswith("headrace: the on_preload hook hooked.warm failed: OSError('cold')")
     assert said.count('File "') == 1
 
 
-def test_a_url_that_cannot_be_used_is_told_with_the_place_that_it_came_from(headrace: Program) -> None:
+def test_a_url_that_cannot_be_used_is_told_with_the_place_that_it_came_from(headrace: Commands) -> None:
     headrace.write("fixed", "from headrace import Headrace\napp = Headrace('http://jobs')\n@app.task\ndef f(): ...")
     for arguments, environment, source in (
         (("jobs", "list"), {"HEADRACE_URL": "http://jobs"}, "HEADRACE_URL"),
@@ -175,7 +173,7 @@ def test_a_url_that_cannot_be_used_is_told_with_the_place_that_it_came_from(head
         assert headrace(*arguments, code=ExitCode.USAGE, **environment).err.splitlines()[0].endswith(f"(from {source})")
 
 
-def test_a_variable_that_is_no_setting_is_told_once(headrace: Program) -> None:
+def test_a_variable_that_is_no_setting_is_told_once(headrace: Commands) -> None:
     headrace.write(
         "twice", "from headrace import Headrace\nother = Headrace()\napp = Headrace()\n@app.task\ndef f(): ..."
     )
@@ -185,13 +183,13 @@ def test_a_variable_that_is_no_setting_is_told_once(headrace: Program) -> None:
     )
 
 
-def test_jobs_that_do_not_exist(headrace: Program) -> None:
+def test_jobs_that_do_not_exist(headrace: Commands) -> None:
     for command in ("show", "result", "logs", "cancel", "retry"):
         assert f"no job {ABSENT} is stored" in headrace("jobs", command, ABSENT, code=ExitCode.FAILED).fault
     assert "is not the id of a job" in headrace("jobs", "show", "zzz", code=ExitCode.FAILED).fault
 
 
-def test_a_refusal_does_not_repeat_a_whole_file(headrace: Program) -> None:
+def test_a_refusal_does_not_repeat_a_whole_file(headrace: Commands) -> None:
     file = "x" * 50_000
     for arguments in (("enqueue", "tasks.add", "1", "--kwargs", file), ("jobs", "again", ABSENT, file), (file,)):
         fault = headrace(*arguments, code=ExitCode.USAGE).fault
@@ -202,7 +200,7 @@ def test_a_refusal_does_not_repeat_a_whole_file(headrace: Program) -> None:
     assert headrace("jobs", "again", ABSENT, file, code=ExitCode.USAGE).fault.endswith("each name once")
 
 
-def test_faults_as_json(headrace: Program) -> None:
+def test_faults_as_json(headrace: Commands) -> None:
     for arguments, kind, code in (
         (("jobs", "show", ABSENT), "JobNotFound", 1),
         (("jobs", "list", "--limit", "0"), "OptionsError", 2),
@@ -214,7 +212,7 @@ def test_faults_as_json(headrace: Program) -> None:
         assert fault["error"]
 
 
-def test_the_traceback_comes_with_debug_only(headrace: Program) -> None:
+def test_the_traceback_comes_with_debug_only(headrace: Commands) -> None:
     assert "Traceback (most recent call last)" in headrace("jobs", "show", ABSENT, "--debug", code=1).err
 
 
@@ -229,7 +227,7 @@ socket.getaddrinfo = unknown
 """
 
 
-def test_servers_that_cannot_be_used(headrace: Program, new_server: Callable[..., Server]) -> None:
+def test_servers_that_cannot_be_used(headrace: Commands, new_server: Callable[..., Server]) -> None:
     headrace.prelude = NO_NAME_SERVER
     locked = new_server(password="open-sesame")
     wrong = locked.url.replace("open-sesame", "guessed-wrong")
@@ -262,7 +260,7 @@ def test_a_missing_extra_is_named_in_one_line(tmp_path: Path) -> None:
         assert run.stderr == f"headrace: the command line needs {package}: pip install 'headrace[cli]'\n"
 
 
-def test_a_flag_wins_over_what_the_application_was_given(headrace: Program, url: str) -> None:
+def test_a_flag_wins_over_what_the_application_was_given(headrace: Commands, url: str) -> None:
     headrace.write(
         "fixed",
         "from headrace import Headrace\napp = Headrace('redis://127.0.0.1:1', shutdown_timeout=3, namespace='own')\n"
@@ -274,16 +272,10 @@ def test_a_flag_wins_over_what_the_application_was_given(headrace: Program, url:
     assert headrace("jobs", "result", id, *flags).out.strip() == '"5.0 hr"'
 
 
-def test_a_removed_directory_is_a_wrong_place_and_no_server_that_is_away(headrace: Program, tmp_path: Path) -> None:
+def test_a_removed_directory_is_a_wrong_place_and_no_server_that_is_away(headrace: Commands, tmp_path: Path) -> None:
     gone = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); from headrace.cli import main; main()"
     environ = {name: value for name, value in headrace.environment.items() if name != "HEADRACE_URL"}
-    for words in (
-        ["jobs", "list"],
-        ["queues", "list"],
-        ["enqueue", "t"],
-        ["server", "status"],
-        ["worker", "tasks:app"],
-    ):
+    for words in (["jobs", "list"], ["server", "status"], ["worker", "tasks:app"]):
         ended = subprocess.run(
             [sys.executable, "-c", gone, *words], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
         )
@@ -291,7 +283,7 @@ def test_a_removed_directory_is_a_wrong_place_and_no_server_that_is_away(headrac
         assert "the current directory was removed" in ended.stderr
 
 
-def test_a_worker_refuses_resolutions_that_it_cannot_read(headrace: Program) -> None:
+def test_a_worker_refuses_resolutions_that_it_cannot_read(headrace: Commands) -> None:
     """The dispatcher died again and again, with a traceback each time."""
     said = headrace("worker", "tasks:app", code=ExitCode.USAGE, HEADRACE_STATS_KEEP="week=2d").fault
     assert "stats_keep='week=2d' cannot be used: there is no resolution 'week'" in said
@@ -302,7 +294,7 @@ def test_a_reached_limit_of_open_files_is_named(capsys: pytest.CaptureFixture[st
     assert "the limit of open files is reached: raise it" in capsys.readouterr().err
 
 
-def test_options_of_a_worker_come_from_the_environment_too(headrace: Program) -> None:
+def test_options_of_a_worker_come_from_the_environment_too(headrace: Commands) -> None:
     wrong = {"HEADRACE_QUEUES": "a,a", "HEADRACE_PROCESSES": "-1", "HEADRACE_MAX_IDLE": "soon"}
     for name, value in wrong.items():
         said = headrace("worker", "tasks:app", code=ExitCode.USAGE, **{name: value}).err
