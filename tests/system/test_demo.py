@@ -22,9 +22,9 @@ import psutil
 import pytest
 
 from headrace.cli.demo import staged
+from tests.commands import Commands
 from tests.deadline import eventually
 from tests.processes import below, dispatcher_of, lives
-from tests.program import Program
 
 pytestmark = pytest.mark.system
 
@@ -116,6 +116,7 @@ def test_it_measures_files_through_a_crash_and_a_retry(start: Attempt, tmp_path:
     demo = start("--limit", "60", "--json")
     said, complained = demo.communicate(timeout=150)
     assert (demo.returncode, complained) == (0, "")
+    assert "\x1b" not in said
 
     facts = json.loads(said)
     cost, total = facts["cost"], facts["total"]
@@ -139,28 +140,11 @@ def test_it_measures_files_through_a_crash_and_a_retry(start: Attempt, tmp_path:
     assert 0 < cost["round_trips_per_job"] < 60
 
 
-def test_a_pipe_gets_lines_and_the_picture_goes_where_it_is_wanted(start: Attempt, tmp_path: Path) -> None:
-    demo = start("--limit", "24", "--picture", "run.mmd")
-    said, complained = demo.communicate(timeout=150)
-    assert (demo.returncode, complained) == (0, "")
-
-    assert "the scan found 24 source files" in said
-    assert "measure each file \N{MULTIPLICATION SIGN} n " in said
-    assert "with 2 process runners" in said
-    assert "A picture of the run: run.mmd\n" in said
-    assert "flowchart" in (tmp_path / "run.mmd").read_text()
-    assert not (tmp_path / "headrace-demo.svg").exists()
-    assert re.search(r"a runner was killed while measuring \S+: its job ran again and succeeded, start 2", said)
-    assert re.search(r"measuring \S+ raised: its job was retried and succeeded, start 2", said)
-    assert re.search(r"crashes +1\n", said)
-    assert "\x1b" not in said
-
-
-def test_a_terminal_of_80_columns_gets_a_bar_and_whole_lines(start: Attempt) -> None:
+def test_a_terminal_of_80_columns_gets_a_bar_and_whole_lines(start: Attempt, tmp_path: Path) -> None:
     master, slave = pty.openpty()
     os.environ["COLUMNS"] = "80"
     try:
-        demo = start("--limit", "3", "--processes", "1", stdout=slave, stderr=slave)
+        demo = start("--limit", "24", "--processes", "1", "--picture", "run.mmd", stdout=slave, stderr=slave)
     finally:
         del os.environ["COLUMNS"]
         os.close(slave)
@@ -178,20 +162,25 @@ def test_a_terminal_of_80_columns_gets_a_bar_and_whole_lines(start: Attempt) -> 
     assert demo.wait(150) == 0
     assert re.search(r"\d+/\? jobs", text)
     assert "with 1 process runner\r\n" in text
-    assert "A picture of the run: headrace-demo.svg" in text
+    assert "the scan found 24 source files" in text
+    assert "measure each file \N{MULTIPLICATION SIGN} n " in text
+    assert re.search(r"a runner was killed while measuring \S+: its job\s+ran again and succeeded, start 2", text)
+    assert re.search(r"measuring \S+ raised: its job was\s+retried and succeeded, start 2", text)
+    assert "A picture of the run: run.mmd" in text
+    assert "flowchart" in (tmp_path / "run.mmd").read_text()
+    assert not (tmp_path / "headrace-demo.svg").exists()
     tables = text[text.rindex("package  ") :].splitlines()
     assert max(map(len, tables)) <= 80
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_nothing(start: Attempt, number: signal.Signals) -> None:
+def test_an_interrupted_demo_leaves_nothing(start: Attempt) -> None:
     demo = start()
     started(demo)
-    demo.send_signal(number)
-    # Somebody impatient: the second one must not stop the tidying up.
-    demo.send_signal(number)
+    demo.send_signal(signal.SIGINT)
+    # The second signal must not stop the tidying up.
+    demo.send_signal(signal.SIGTERM)
     demo.communicate(timeout=120)
-    assert demo.returncode == (130 if number == signal.SIGINT else 128 + number)
+    assert demo.returncode == 130
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -232,26 +221,22 @@ def test_a_demo_that_lost_its_worker_says_so_and_a_dispatcher_left_behind_does_n
     eventually(lambda: not lives(dispatcher), 60)
 
 
-@pytest.fixture
-def headrace(temporary: Path, tmp_path: Path) -> Program:
-    program = Program(tmp_path, None)
-    program.environment["TMPDIR"] = str(temporary)
-    return program
-
-
-@pytest.mark.parametrize(("file", "reason"), [("run.jpg", "end it in"), ("no/such/run.svg", "cannot be written")])
-def test_a_picture_that_cannot_be_is_refused_before_anything_runs(
-    headrace: Program, temporary: Path, file: str, reason: str
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--picture", "run.jpg"], "end it in"),
+        (["--picture", "no/such/run.svg"], "cannot be written"),
+        (["--limit", "0"], "--limit"),
+        (["--processes", "0"], "--processes"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_runs(
+    temporary: Path, tmp_path: Path, words: list[str], reason: str
 ) -> None:
-    ended = headrace("demo", "--picture", file, code=2)
+    headrace = Commands(tmp_path, None)
+    headrace.environment["TMPDIR"] = str(temporary)
+    ended = headrace("demo", *words, code=2)
     assert ended.out == ""
     assert reason in ended.err
-    assert list(temporary.iterdir()) == []
-    assert _of_the_demo(temporary) == []
-
-
-@pytest.mark.parametrize("option", ["--limit", "--processes"])
-def test_nothing_is_measured_by_nobody(headrace: Program, temporary: Path, option: str) -> None:
-    assert option in headrace("demo", option, "0", code=2).err
     assert list(temporary.iterdir()) == []
     assert _of_the_demo(temporary) == []

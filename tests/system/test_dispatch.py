@@ -12,24 +12,13 @@ from pathlib import Path
 import pytest
 import redis
 
+from headrace import Headrace
 from headrace.errors import JobFailed, NotFound, OptionsError, StateError
 from headrace.model.job import State
+from headrace.protocol import consume
 from headrace.worker.dispatcher.local_queues import MOST
 from tests.servers import Server
 from tests.system.fleet import LEASE, PATIENCE, Fleet, Worker
-
-
-def all_at_work(fleet: Fleet, go: Path, count: int) -> list[str]:
-    """So many runners have ended a job, one each; which those were.
-
-    One that the dispatcher does not know yet, or that is not back from its job, has no part in a short day's work.
-    """
-    gates = [fleet.enqueue("process.gate", str(go)) for _ in range(count)]
-    for gate in gates:
-        fleet.started(gate)
-    go.touch()
-    assert [gate.result(timeout=PATIENCE) for gate in gates] == [1] * count
-    return [gate.id for gate in gates]
 
 
 def in_order(fleet: Fleet, ids: dict[str, list[str]], *, apart: bool = True) -> None:
@@ -59,82 +48,60 @@ def load(fleet: Fleet, task: str, keys: int, each: int, *args: object, **options
     return ids
 
 
-@pytest.mark.parametrize("kind", ["process", "fork", "thread", "async"])
-def test_jobs_of_one_key_run_in_order_in_a_worker(fleet: Fleet, kind: str) -> None:
-    ids = load(fleet, f"{kind}.nap", 5, 8, 0.002)
-    fleet.worker(kinds=kind, processes=3, forks=3)
-    fleet.drained()
-    in_order(fleet, ids)
-    if kind == "process":
-        pids = {key: {line.pid for line in fleet.ledger.starts() if line.id in mine} for key, mine in ids.items()}
-        assert all(len(one) == 1 for one in pids.values())
-        assert len(set().union(*pids.values())) > 1
-
-
-def test_tiny_jobs_of_a_key_keep_their_order_while_they_are_sent_ahead_and_taken_back(fleet: Fleet) -> None:
-    """Every twentieth is slow, so that what was sent ahead behind it comes back."""
-    ids: dict[str, list[str]] = {f"customer-{n}": [] for n in range(4)}
-    for number in range(100):
-        for key, mine in ids.items():
+def test_jobs_of_one_key_run_in_order_in_a_worker_of_every_kind(fleet: Fleet) -> None:
+    """Every twentieth tiny job is slow, so that jobs that were sent ahead behind it come back."""
+    kinds = ("process", "fork", "thread", "async")
+    ids: dict[str, list[str]] = {f"{kind}-{n}": [] for kind in kinds for n in range(3)}
+    tiny: dict[str, list[str]] = {f"tiny-{n}": [] for n in range(2)}
+    for number in range(80):
+        for key, mine in ids.items() if number < 6 else ():
+            mine.append(fleet.enqueue(f"{key.partition('-')[0]}.nap", 0.002, key=key).id)
+        for key, mine in tiny.items():
             task, args = ("process.nap", (0.05,)) if number % 20 == 19 else ("process.add", (1, 1))
             mine.append(fleet.enqueue(task, *args, key=key).id)
-    fleet.worker(processes=2)
+    fleet.worker(kinds=",".join(kinds), processes=3, forks=3)
     fleet.drained()
-    in_order(fleet, ids)
+    in_order(fleet, ids | tiny)
+    pids = [{line.pid for line in fleet.ledger.starts() if line.id in mine} for key, mine in (ids | tiny).items()
+            if key[0] in "pt" and "thread" not in key]  # fmt: skip
+    assert all(len(one) == 1 for one in pids)
+    assert len(set().union(*pids)) > 1
 
 
-def test_a_job_that_waits_for_its_runner_is_cancelled_before_it_starts(fleet: Fleet, tmp_path: Path) -> None:
+def test_jobs_that_wait_for_their_runner_may_be_cancelled_and_may_expire(fleet: Fleet, tmp_path: Path) -> None:
     go = tmp_path / "go"
     fleet.worker(processes=2)
     first = fleet.enqueue("process.gate", str(go), key="k")
     fleet.started(first)
-    second = fleet.enqueue("process.add", 1, 1, key="k")
-    third = fleet.enqueue("process.add", 2, 2, key="k")
-    fleet.until(lambda: third.state is State.RUNNING)
-    assert second.cancel()
-    fleet.until(lambda: second.state is State.CANCELLED)
-    go.touch()
-    assert third.result(timeout=PATIENCE) == 4
-    assert fleet.ledger.starts(second.id) == []
-
-
-def test_a_job_that_waits_for_its_runner_past_its_time_never_starts(fleet: Fleet, tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    fleet.worker(processes=2)
-    first = fleet.enqueue("process.gate", str(go), key="k")
-    fleet.started(first)
-    second = fleet.enqueue("process.add", 1, 1, key="k", expires=5)
-    fleet.until(lambda: second.state is State.RUNNING)
-    over = second.refresh().created_us + 5_100_000
+    cancelled = fleet.enqueue("process.add", 1, 1, key="k")
+    expired = fleet.enqueue("process.add", 1, 1, key="k", expires=5)
+    last = fleet.enqueue("process.add", 2, 2, key="k")
+    fleet.until(lambda: last.state is State.RUNNING)
+    assert cancelled.cancel()
+    fleet.until(lambda: cancelled.state is State.CANCELLED)
+    over = expired.refresh().created_us + 5_100_000
     fleet.until(lambda: fleet.app.overview().now > over)
     # A worker knows the time from its last claim, and no better than that was quick: of this one it is late enough.
     assert fleet.enqueue("process.add", 2, 2).result(timeout=PATIENCE) == 4
     go.touch()
-    assert fleet.ended(second).state is State.CANCELLED
-    assert fleet.ledger.starts(second.id) == []
+    assert last.result(timeout=PATIENCE) == 4
+    assert fleet.ended(expired).state is State.CANCELLED
+    assert fleet.ledger.starts(cancelled.id) == fleet.ledger.starts(expired.id) == []
 
 
-@pytest.mark.parametrize("kind", ["process", "async"])
-def test_ordered_jobs_of_one_key_run_one_at_a_time_whichever_worker_runs_them(fleet: Fleet, kind: str) -> None:
+def test_ordered_jobs_of_one_key_run_one_at_a_time_whichever_worker_runs_them(fleet: Fleet) -> None:
     for _ in range(2):
-        fleet.worker(kinds=kind, processes=2, concurrency=2)
-    ids = load(fleet, f"{kind}.nap", 6, 10, 0.02, ordered=True)
-    plain = fleet.enqueue_many(f"{kind}.add", [(n, n) for n in range(50)])
+        fleet.worker(kinds="process,async", processes=2, concurrency=2)
+    ids = load(fleet, "process.nap", 4, 8, 0.02, ordered=True)
+    for number in range(24):
+        job = fleet.enqueue("async.nap", 0.02, key=f"guest-{number % 3}", ordered=True)
+        ids.setdefault(f"guest-{number % 3}", []).append(job.id)
+    plain = fleet.enqueue_many("process.add", [(n, n) for n in range(50)])
     fleet.drained()
     in_order(fleet, ids)
     assert fleet.ledger.counts("S") == dict.fromkeys([*chain(*ids.values()), *(job.id for job in plain)], 1)
-    assert len({line.pid for line in fleet.ledger.starts()}) > 1
+    assert len({line.pid for line in fleet.ledger.starts()}) > 2
     fleet.check()
-
-
-def test_an_ordered_job_that_fails_is_retried_before_the_next_of_its_key_starts(fleet: Fleet) -> None:
-    fleet.worker(processes=2)
-    first = fleet.enqueue("process.fail", 2, key="k", ordered=True, retries=2)
-    second = fleet.enqueue("process.add", 1, 1, key="k", ordered=True)
-    other = fleet.enqueue("process.add", 2, 2, key="other", ordered=True)
-    assert [job.result(timeout=PATIENCE) for job in (first, second, other)] == [3, 2, 4]
-    starts = [line.id for line in fleet.ledger.starts() if line.id != other.id]
-    assert starts == [first.id] * 3 + [second.id]
 
 
 def test_who_sleeps_is_woken_for_the_next_of_a_key(
@@ -164,16 +131,15 @@ def ends_with_its_lease(fleet: Fleet, role: str) -> None:
         fleet.settings["lease"] = LEASE
 
 
-@pytest.mark.parametrize("role", ["runner", "dispatcher", "supervisor", "worker"])
-def test_a_kill_leaves_no_ordered_job_behind_and_none_before_its_turn(fleet: Fleet, role: str) -> None:
-    ends_with_its_lease(fleet, role)
-    ids = load(fleet, "process.nap", 4, 15, 0.03, ordered=True, max_crashes=10)
+def test_kills_leave_no_ordered_job_behind_and_none_before_its_turn(fleet: Fleet) -> None:
+    ends_with_its_lease(fleet, "worker")
+    ids = load(fleet, "process.nap", 4, 20, 0.03, ordered=True, max_crashes=10)
     workers = [fleet.worker(processes=2) for _ in range(2)]
-    for number, worker in enumerate(workers, 1):
-        fleet.until(lambda wanted=4 * number: len(fleet.ledger.ends()) >= wanted)
+    for number, role in enumerate(("runner", "worker", "dispatcher", "supervisor"), 1):
+        fleet.until(lambda wanted=12 * number: len(fleet.ledger.ends()) >= wanted)
+        worker = workers.pop(0)
         worker.kill(role)
-        if role in ("supervisor", "worker"):
-            fleet.worker(processes=2)
+        workers.append(fleet.worker(processes=2) if role in ("supervisor", "worker") else worker)
     fleet.drained(60)
     assert fleet.app.jobs.count("blocked") == 0
     ends = [line.id for line in fleet.ledger.ends()]
@@ -240,17 +206,15 @@ def at_once(fleet: Fleet, worker: Worker, kind: str = "process") -> int:
         return 0
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-def test_resizing_under_keyed_load_loses_nothing_runs_nothing_twice_and_keeps_the_order(
-    fleet: Fleet, ordered: bool
-) -> None:
+def test_resizing_under_keyed_load_loses_nothing_runs_nothing_twice_and_keeps_the_order(fleet: Fleet) -> None:
+    """Every second key is ordered."""
     worker = fleet.worker(processes=4)
     ids: dict[str, list[str]] = {f"customer-{n}": [] for n in range(12)}
     plain: list[str] = []
-    for size in (8, 2, 5, 1, 4):
+    for size in (8, 1, 4):
         for _ in range(6):
-            for key, mine in ids.items():
-                mine.append(fleet.enqueue("process.nap", 0.01, key=key, ordered=ordered).id)
+            for number, (key, mine) in enumerate(ids.items()):
+                mine.append(fleet.enqueue("process.nap", 0.01, key=key, ordered=number % 2 == 1).id)
             plain.append(fleet.enqueue("process.add", 1, 1).id)
         fleet.app.workers.scale(worker.place, size)
         fleet.until(lambda size=size: at_once(fleet, worker) == size)
@@ -277,10 +241,13 @@ def test_a_removed_runner_finishes_what_it_runs(fleet: Fleet, tmp_path: Path) ->
     assert fleet.enqueue("process.add", 1, 2).result(timeout=PATIENCE) == 3
 
 
-def test_signals_add_and_remove_a_runner(fleet: Fleet) -> None:
-    worker = fleet.worker(processes=2)
-    os.kill(worker.pid, signal.SIGTTIN)
-    fleet.until(lambda: len(worker.runners()) == 3)
+def test_signals_add_and_remove_a_runner_and_the_size_outlives_the_dispatcher(fleet: Fleet) -> None:
+    worker = fleet.worker(processes=1)
+    for wanted in (2, 3):
+        os.kill(worker.pid, signal.SIGTTIN)
+        fleet.until(lambda wanted=wanted: len(worker.runners()) == wanted)
+    worker.kill("dispatcher")
+    fleet.until(lambda: at_once(fleet, worker) == 3 and len(worker.runners()) == 3)
     for wanted in (2, 1):
         os.kill(worker.pid, signal.SIGTTOU)
         fleet.until(lambda wanted=wanted: len(worker.runners()) == wanted)
@@ -289,46 +256,42 @@ def test_signals_add_and_remove_a_runner(fleet: Fleet) -> None:
     assert len(worker.runners()) == 1
 
 
-def test_the_size_outlives_the_dispatcher(fleet: Fleet) -> None:
-    worker = fleet.worker(processes=1)
-    fleet.app.workers.scale(worker.place, 3)
-    fleet.until(lambda: len(worker.runners()) == 3)
-    worker.kill("dispatcher")
-    fleet.until(lambda: at_once(fleet, worker) == 3 and len(worker.runners()) == 3)
-
-
-@pytest.mark.parametrize("kind", ["thread", "async"])
-def test_threads_and_coroutines_are_resized_without_ending_what_runs(fleet: Fleet, tmp_path: Path, kind: str) -> None:
-    worker = fleet.worker(kinds=kind, threads=1, concurrency=1)
-    first = fleet.enqueue(f"{kind}.gate", str(tmp_path / "go"))
-    fleet.started(first)
-    fleet.app.workers.scale(worker.place, 3, kind)
-    others = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for _ in range(3)]
-    for job in others:
+def test_threads_and_coroutines_are_resized_without_ending_what_runs(fleet: Fleet, tmp_path: Path) -> None:
+    worker = fleet.worker(kinds="thread,async", threads=1, concurrency=1)
+    jobs = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in ("thread", "async") for _ in range(4)]
+    fleet.started(jobs[0])
+    fleet.started(jobs[4])
+    for kind in ("thread", "async"):
+        fleet.app.workers.scale(worker.place, 4, kind)
+    for job in jobs:
         fleet.started(job)
     (tmp_path / "go").touch()
-    assert [job.result(timeout=PATIENCE) for job in (first, *others)] == [1] * 4
+    assert [job.result(timeout=PATIENCE) for job in jobs] == [1] * 8
 
 
-def test_whom_it_cannot_resize_it_names(fleet: Fleet) -> None:
-    workers = fleet.app.workers
-    with pytest.raises(NotFound, match="none lives now"):
-        workers.get("nobody")
-    first, second = fleet.worker(), fleet.worker()
-    assert {workers.get(name).metadata["place"] for name in (first.place, str(first.pid), f"{first.place}:")} == {
-        first.place
-    }
-    with pytest.raises(NotFound, match=rf"did you mean .*:{second.pid}:"):
-        workers.get(f"x{second.place}")
-    with pytest.raises(NotFound, match=r"may be any of .*: give more of the name"):
-        workers.get(first.place.partition(":")[0])
-    with pytest.raises(NotFound, match="has no async runners: it has process"):
-        workers.scale(first.place, 2, "async")
-    for size in (0, -1, 2000, True):
-        with pytest.raises(OptionsError, match="a worker has 1 to 1,024 runners"):
-            workers.scale(first.place, size)
-    with pytest.raises(OptionsError, match="there is no kind 'rocket'"):
-        workers.scale(first.place, 2, "rocket")  # type: ignore[arg-type]
+def test_whom_it_cannot_resize_it_names(url: str) -> None:
+    with Headrace(url) as app:
+        workers, keys, run = app.workers, app.client.keys, app.client.run
+        with pytest.raises(NotFound, match="none lives now"):
+            workers.get("nobody")
+        places = ("here:11", "here:12")
+        for place in places:
+            run(consume.register(keys, f"{place}:a", 60_000_000, ["place", place, "sizes", "process:1"]))
+        for name in (places[0], "11", f"{places[0]}:"):
+            assert workers.get(name).metadata["place"] == places[0]
+        with pytest.raises(NotFound, match=r"did you mean .*:12:"):
+            workers.get("xhere:12")
+        with pytest.raises(NotFound, match=r"may be any of .*: give more of the name"):
+            workers.get("here")
+        with pytest.raises(NotFound, match="has no async runners: it has process"):
+            workers.scale(places[0], 2, "async")
+        for size in (0, -1, 2000, True):
+            with pytest.raises(OptionsError, match="a worker has 1 to 1,024 runners"):
+                workers.scale(places[0], size)
+        with pytest.raises(OptionsError, match="there is no kind 'rocket'"):
+            workers.scale(places[0], 2, "rocket")  # type: ignore[arg-type]
+        for place in places:
+            run(consume.retire(keys, f"{place}:a", 0))
 
 
 def test_a_worker_tells_what_its_runners_do(server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path) -> None:
@@ -355,7 +318,7 @@ def test_a_worker_tells_what_its_runners_do(server: Server, new_fleet: Callable[
     assert [one.replaced for one in told] == [2]
 
 
-def test_a_broadcast_runs_once_on_each_live_worker(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_broadcast_runs_once_on_each_live_worker_and_is_not_retried(fleet: Fleet, tmp_path: Path) -> None:
     assert fleet.app.by_name("process.pid").broadcast() == []
     workers = [fleet.worker(processes=2), fleet.worker(processes=2, queues="other")]
     # One of them is busy, and has others before it in its queue.
@@ -369,20 +332,15 @@ def test_a_broadcast_runs_once_on_each_live_worker(fleet: Fleet, tmp_path: Path)
     assert {fleet.ledger.counts("S")[job.id] for job in jobs} == {1}
     again = fleet.app.by_name("process.pid").broadcast()
     assert {job.result(timeout=PATIENCE) for job in again} <= {pid for worker in workers for pid in worker.runners()}
-    fleet.check()
-
-
-def test_a_broadcast_fails_where_its_code_does_and_is_not_retried(fleet: Fleet) -> None:
-    fleet.worker()
-    (job,) = fleet.app.by_name("process.fail").broadcast(5)
+    failing, *_ = fleet.app.by_name("process.fail").broadcast(5)
     with pytest.raises(JobFailed, match="ValueError: not yet"):
-        job.result(timeout=PATIENCE)
-    (slow,) = fleet.app.by_name("process.snooze").broadcast(3)
-    assert fleet.ended(slow).state is State.CANCELLED
-    (unknown,) = fleet.app.by_name("nobody.knows").broadcast()
-    assert fleet.ended(unknown).state is State.CANCELLED
+        failing.result(timeout=PATIENCE)
     with pytest.raises(StateError, match="broadcast it anew"):
-        job.retry()
+        failing.retry()
+    for name, *args in (("process.snooze", 3), ("nobody.knows",)):
+        job, *_ = fleet.app.by_name(name).broadcast(*args)
+        assert fleet.ended(job).state is State.CANCELLED
+    fleet.drained()
     fleet.check()
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
 from tests.servers import Server
@@ -45,48 +43,20 @@ def none_before_its_time(fleet: Fleet, graph: Graph) -> None:
     assert ended == graph.keys()
 
 
-def test_each_starts_when_all_that_it_follows_have_ended(fleet: Fleet) -> None:
-    for _ in range(2):
-        fleet.worker(processes=2)
-    graph = chains(fleet, 6, 12)
-    until_all_ended(fleet, graph)
-    none_before_its_time(fleet, graph)
-    assert fleet.ledger.counts("S") == dict.fromkeys(graph, 1)
-    fleet.check()
-
-
-@pytest.mark.parametrize("role", ["runner", "dispatcher", "supervisor", "worker"])
-def test_a_kill_leaves_none_behind_and_none_before_its_time(fleet: Fleet, role: str) -> None:
+def test_kills_leave_none_behind_and_none_before_its_time(fleet: Fleet) -> None:
     fleet.settings["lease"] = LEASE
-    graph = chains(fleet, 4, 12, max_crashes=10)
+    graph = chains(fleet, 4, 24, max_crashes=10)
     workers = [fleet.worker(processes=2) for _ in range(2)]
-    for number, worker in enumerate(workers, 1):
-        fleet.until(lambda wanted=8 * number: len(fleet.ledger.ends()) >= wanted)
+    for number, role in enumerate(("runner", "worker", "dispatcher", "supervisor"), 1):
+        fleet.until(lambda wanted=16 * number: len(fleet.ledger.ends()) >= wanted)
+        worker = workers.pop(0)
         worker.kill(role)
-        if role in ("supervisor", "worker"):
-            fleet.worker(processes=2)
+        workers.append(fleet.worker(processes=2) if role in ("supervisor", "worker") else worker)
     until_all_ended(fleet, graph)
     none_before_its_time(fleet, graph)
     assert fleet.app.jobs.count("blocked") == 0
     assert {fleet.app.jobs.get(id).state for id in graph} == {State.SUCCEEDED}
     fleet.check()
-
-
-def test_a_crash_counts_as_an_end_where_any_end_does(fleet: Fleet, tmp_path: Path) -> None:
-    worker = fleet.worker(processes=1)
-    first = fleet.enqueue("process.gate", str(tmp_path / "never"), at_most_once=True)
-    second = fleet.enqueue("process.add", 1, 1, after=first)
-    third = fleet.enqueue("process.add", 2, 2, after=[first, first.id], after_failure=True)
-    fourth = fleet.enqueue("process.add", 3, 3, after=[second, third], after_failure=True)
-    fleet.started(first)
-    worker.kill("runner")
-    assert third.result(timeout=PATIENCE) == 4
-    assert fourth.result(timeout=PATIENCE) == 6
-    record = fleet.ended(second)
-    assert record.state is State.CANCELLED
-    assert record.error is not None
-    assert record.error.message == f"job {first.id}, which it follows, has not succeeded: failed"
-    assert fleet.ledger.starts(second.id) == []
 
 
 def test_a_worker_of_another_queue_is_woken_at_once(

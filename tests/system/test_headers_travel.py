@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 import redis
 
 from headrace import Flow
@@ -16,29 +15,24 @@ KINDS = ("process", "fork", "thread", "async")
 MINE = {"tenant": "a", "trace": "t"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_job_sees_its_headers_and_the_jobs_that_it_makes_inherit_them(fleet: Fleet, kind: str) -> None:
-    fleet.worker(kinds=kind)
-    assert fleet.enqueue(f"{kind}.headers").result(timeout=60) == {}
-    job = fleet.enqueue(f"{kind}.headers", headers=MINE)
-    assert job.result(timeout=60) == MINE
-    assert dict(job.refresh().headers) == MINE
-    maker = fleet.enqueue(f"{kind}.heir", kind, headers=MINE)
-    ids = maker.result(timeout=60)
-    found = [fleet.app.jobs.get(id).result(timeout=60) for id in ids]
-    # What it makes has its correlation, too.
-    mine = {**MINE, "correlation": maker.id}
-    assert found == [mine, mine, {"trace": "t", "own": "1", "correlation": maker.id}]
-
-
-def test_headers_outlive_retries_delays_and_a_retry_by_hand(fleet: Fleet) -> None:
-    fleet.worker()
-    job = fleet.enqueue("process.fail", 2, retries=2, delay=0.05, headers=MINE)
-    assert job.result(timeout=60) == 3
-    assert dict(job.refresh().headers) == MINE
-    job.retry()
-    fleet.until(lambda: job.state is State.SUCCEEDED)
-    assert dict(job.refresh().headers) == MINE
+def test_a_job_sees_its_headers_and_the_jobs_that_it_makes_inherit_them(fleet: Fleet) -> None:
+    fleet.worker(kinds=",".join(KINDS))
+    again = fleet.enqueue("process.fail", 2, retries=2, delay=0.05, headers=MINE)
+    for kind in KINDS:
+        assert fleet.enqueue(f"{kind}.headers").result(timeout=60) == {}
+        job = fleet.enqueue(f"{kind}.headers", headers=MINE)
+        assert job.result(timeout=60) == MINE
+        assert dict(job.refresh().headers) == MINE
+        maker = fleet.enqueue(f"{kind}.heir", kind, headers=MINE)
+        ids = maker.result(timeout=60)
+        found = [fleet.app.jobs.get(id).result(timeout=60) for id in ids]
+        # What it makes has its correlation, too.
+        mine = {**MINE, "correlation": maker.id}
+        assert found == [mine, mine, {"trace": "t", "own": "1", "correlation": maker.id}]
+    assert again.result(timeout=60) == 3
+    again.retry()
+    fleet.until(lambda: again.state is State.SUCCEEDED)
+    assert dict(again.refresh().headers) == MINE
 
 
 def test_all_nodes_of_a_workflow_inherit(fleet: Fleet) -> None:
