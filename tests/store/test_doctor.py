@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -106,6 +107,25 @@ def test_claims_of_no_worker_are_found_and_reclaimed(stage: Stage, look: Look) -
     assert look(repair=True) == []
     assert stage.state(claim.id) == "ready"
     assert_invariants(stage.client)
+
+
+def test_a_worker_that_claims_all_the_time_hides_no_fault(stage: Stage, url: str) -> None:
+    class Busy:
+        """A client beside which a job is claimed before each of its transactions."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(stage.client, name)
+
+        def pipeline(self, **options: Any) -> Any:
+            stage.claim("busy", 1)
+            return stage.client.pipeline(**options)
+
+    stage.put(500)
+    stage.register("busy")
+    deaf = stage.running("deaf")
+    stage.client.hset(stage.keys.job(deaf.id), "cancel", 1)
+    with Headrace(url) as app:
+        assert "starts" in rows(KeyspaceDoctor(app.client, Busy(), share=1, apart=0).run())
 
 
 def test_a_turn_of_a_job_that_has_ended_is_found(stage: Stage, look: Look) -> None:

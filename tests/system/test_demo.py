@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.cli.demo import staged
+from headrace.cli.demo import DemoWorker, staged
 from tests.commands import Commands
 from tests.deadline import eventually
 from tests.processes import below, dispatcher_of, lives
@@ -200,6 +200,24 @@ def test_a_signal_leads_off_the_stage(temporary: Path, monkeypatch: pytest.Monke
     assert end.value.code == 128 + number
     assert list(temporary.iterdir()) == []
     assert signal.getsignal(number) is before
+
+
+def test_a_signal_that_comes_while_the_worker_ends_leaves_none(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr("headrace.cli.demo.STOPPING", 0.1)
+    with staged() as (_, _, directory), DemoWorker(directory, 1) as worker:
+        process = worker._process
+        process.send_signal(signal.SIGSTOP)
+        wait = process.wait
+
+        def interrupted(limit: float | None = None) -> int:
+            signal.raise_signal(signal.SIGINT)
+            return wait(limit)
+
+        monkeypatch.setattr(process, "wait", interrupted)
+    assert process.returncode in (-signal.SIGTERM, -signal.SIGKILL)
 
 
 def test_a_demo_that_lost_its_worker_says_so_and_a_dispatcher_left_behind_does_not_bring_the_server_back(

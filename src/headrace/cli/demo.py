@@ -112,6 +112,7 @@ class DemoWorker:
     def __exit__(self, *_: object) -> None:
         from headrace.worker.health_stamps import forget_dead
 
+        _disregard()
         with suppress(subprocess.TimeoutExpired):
             self._process.terminate()
             self._process.wait(STOPPING)
@@ -148,7 +149,7 @@ def staged() -> Generator[tuple[str, str, Path]]:
 
 
 def _disregard() -> None:
-    # A second Ctrl-C must not leave half of the stage behind; the rest of the work is bounded.
+    # Another Ctrl-C must not leave the worker or half of the stage behind; the rest of the work is bounded.
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
