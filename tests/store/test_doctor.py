@@ -120,9 +120,9 @@ def test_a_worker_that_claims_all_the_time_hides_no_fault(stage: Stage, url: str
             stage.claim("busy", 1)
             return stage.client.pipeline(**options)
 
+    deaf = stage.running("deaf")
     stage.put(500)
     stage.register("busy")
-    deaf = stage.running("deaf")
     stage.client.hset(stage.keys.job(deaf.id), "cancel", 1)
     with Headrace(url) as app:
         assert "starts" in rows(KeyspaceDoctor(app.client, Busy(), share=1, apart=0).run())
