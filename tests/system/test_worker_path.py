@@ -23,93 +23,55 @@ BRIEF = 3.0
 """A lease that is renewed often, for tests that wait for that and run nothing which its end would harm."""
 
 
-def test_one_worker_serves_all_kinds_and_starts_each_job_once(fleet: Fleet) -> None:
+def test_one_worker_does_all_that_a_job_may_ask_in_each_kind(
+    server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path
+) -> None:
+    """The next renewal of the lease, which tells what is due as well, comes after the test."""
+    fleet = new_fleet(server.url, lease=300)
     fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.add", n, n) for n in range(20) for kind in KINDS]
-    assert [job.result(timeout=60) for job in jobs] == [2 * n for n in range(20) for _ in KINDS]
-    assert fleet.ledger.counts("S") == fleet.ledger.counts("E") == {job.id: 1 for job in jobs}
-    assert {line.attempt for line in fleet.ledger.starts()} == {1}
-
-
-def test_errors_are_retried_until_one_start_succeeds(fleet: Fleet) -> None:
-    fleet.worker(kinds=ALL)
-    for kind in KINDS:
-        lucky = fleet.enqueue(f"{kind}.fail", 2, retries=3)
-        luckless = fleet.enqueue(f"{kind}.fail", 5, retries=1)
-        assert lucky.result(timeout=60) == 3
+    once = [fleet.enqueue(f"{kind}.add", n, n) for n in range(20) for kind in KINDS]
+    lucky = [fleet.enqueue(f"{kind}.fail", 2, retries=3) for kind in KINDS]
+    luckless = [fleet.enqueue(f"{kind}.fail", 5, retries=1) for kind in KINDS]
+    snoozed = [fleet.enqueue(f"{kind}.snooze", 2, retries=0) for kind in KINDS]
+    late = fleet.enqueue("process.fail", 1, retries=1, delay=1)
+    assert late.state is State.SCHEDULED
+    assert [job.result(timeout=60) for job in once] == [2 * n for n in range(20) for _ in KINDS]
+    starts, ends = fleet.ledger.counts("S"), fleet.ledger.counts("E")
+    assert {(starts[job.id], ends[job.id], job.refresh().attempt) for job in once} == {(1, 1, 1)}
+    for job in lucky:
+        assert job.result(timeout=60) == 3
+        assert [line.attempt for line in fleet.ledger.starts(job.id)] == [1, 2, 3]
+    for job in luckless:
         with pytest.raises(JobFailed, match="ValueError: not yet"):
-            luckless.result(timeout=60)
-        assert [line.attempt for line in fleet.ledger.starts(lucky.id)] == [1, 2, 3]
-        assert len(fleet.ledger.starts(luckless.id)) == 2
-        assert luckless.refresh().failures == 2
-
-
-def test_a_snooze_runs_the_job_again_and_uses_no_retry(fleet: Fleet) -> None:
-    fleet.worker(kinds=ALL)
-    for kind in KINDS:
-        job = fleet.enqueue(f"{kind}.snooze", 2, retries=0)
+            job.result(timeout=60)
+        assert (len(fleet.ledger.starts(job.id)), job.refresh().failures) == (2, 2)
+    for job in snoozed:
         assert job.result(timeout=60) == 3
         assert (job.refresh().snoozes, job.refresh().failures) == (2, 0)
-
-
-def test_progress_and_log_are_visible_while_the_job_runs(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.worker(kinds=ALL)
+    assert late.result(timeout=60) == 2
+    assert late.refresh().started_us - late.refresh().created_us >= 1_000_000
+    # Progress and log are there while a job runs.
     for kind in KINDS:
         go = tmp_path / kind
         job = fleet.enqueue(f"{kind}.say", str(go))
         fleet.until(lambda job=job: job.refresh().progress == 0.5 and job.logs())
-        assert job.state is State.RUNNING
-        assert job.refresh().progress_text == "half"
+        assert (job.state, job.refresh().progress_text) == (State.RUNNING, "half")
         assert job.logs() == ["a line", "another"]
         go.touch()
         assert job.result(timeout=60) == "said"
         assert job.refresh().progress == 1.0
 
 
-def test_a_delayed_job_waits_on_the_server(fleet: Fleet) -> None:
-    fleet.worker()
-    job = fleet.enqueue("process.add", 1, 1, delay=2)
-    assert job.state is State.SCHEDULED
-    assert job.result(timeout=60) == 2
-    record = job.refresh()
-    assert record.started_us - record.created_us >= 2_000_000
-
-
-def test_a_retry_and_a_delay_wait_for_nothing_else(server: Server, new_fleet: Callable[..., Fleet]) -> None:
-    """The next renewal of the lease, which tells what is due as well, comes after the test."""
-    fleet = new_fleet(server.url, lease=300)
-    fleet.worker()
-    job = fleet.enqueue("process.fail", 2, retries=2, delay=0.1)
-    assert job.result(timeout=60) == 3
-
-
-def test_an_expired_job_never_starts(fleet: Fleet) -> None:
-    job = fleet.enqueue("process.add", 1, 1, expires=0.01)
-    late = fleet.enqueue("process.add", 1, 1)
-    fleet.until(lambda: late.refresh().created_us + 20_000 < fleet.app.overview().now)
-    fleet.worker()
-    assert late.result(timeout=60) == 2
-    assert fleet.ended(job).state is State.CANCELLED
-    assert not fleet.ledger.starts(job.id)
-
-
-def test_a_higher_priority_starts_sooner(fleet: Fleet) -> None:
-    jobs = [fleet.enqueue("process.add", priority=priority) for priority in (0, -1, 5, 0, 1)]
-    fleet.worker()
-    for job in jobs:
-        job.result(timeout=60)
-    order = [line.id for line in fleet.ledger.starts()]
-    assert order == [jobs[n].id for n in (2, 4, 0, 3, 1)]
-
-
-def test_strict_order_serves_the_first_queue_first(fleet: Fleet) -> None:
+def test_strict_order_and_then_priority_decide_what_starts_first(fleet: Fleet) -> None:
     low = fleet.enqueue_many("process.add", [()] * 30, queue="low")
-    high = fleet.enqueue_many("process.add", [()] * 30, queue="high")
+    high = [fleet.enqueue("process.add", priority=priority, queue="high") for priority in (0, -1, 5, 0, 1)]
+    other = fleet.enqueue("process.add", queue="other")
     fleet.worker(queues="high,low")
-    fleet.drained()
+    fleet.until(lambda: all(job.state.final for job in (*high, *low)))
     order = [line.id for line in fleet.ledger.starts()]
-    assert set(order[:30]) == {job.id for job in high}
-    assert set(order[30:]) == {job.id for job in low}
+    assert order[:5] == [high[n].id for n in (2, 4, 0, 3, 1)]
+    assert set(order[5:]) == {job.id for job in low}
+    assert other.state is State.READY, "no worker serves its queue"
 
 
 def test_weights_starve_no_queue(fleet: Fleet) -> None:
@@ -123,26 +85,25 @@ def test_weights_starve_no_queue(fleet: Fleet) -> None:
     assert low - set(order[:100])
 
 
-def test_a_queue_that_nobody_serves_waits(fleet: Fleet) -> None:
-    other = fleet.enqueue("process.add", queue="other")
-    fleet.worker(queues="default")
-    assert fleet.enqueue("process.add", 1, 2).result(timeout=60) == 3
-    assert other.state is State.READY
-    fleet.worker(queues="other")
-    assert other.result(timeout=60) == 0
-
-
-def test_burst_leaves_when_the_queues_are_empty(fleet: Fleet) -> None:
+def test_burst_takes_what_is_ready_and_due_and_leaves_what_is_paused(fleet: Fleet) -> None:
+    """And what was paused until before it came; a burst that has nothing to do leaves at once."""
+    queues = fleet.app.queues
+    queues["held"].pause()
+    queues["over"].pause(0.001)
+    held, over = (fleet.enqueue("process.add", 1, 1, queue=name) for name in ("held", "over"))
+    due = fleet.enqueue("process.add", 2, 2, delay=0.001)
     jobs = fleet.enqueue_many("process.add", [(n, n) for n in range(200)])
-    worker = fleet.worker(ready=False, processes=2, burst=True)
-    assert worker.wait() == 0
-    assert all(job.state is State.SUCCEEDED for job in jobs)
+    now = fleet.app.overview().now
+    fleet.until(lambda: fleet.app.overview().now > now + 10_000)
+    assert queues["over"].paused, "a worker has to resume it"
+    for _ in range(2):
+        assert fleet.worker(ready=False, processes=2, burst=True, queues="held,over,default").wait() == 0
+    assert held.state is State.READY
+    assert {job.state for job in (over, due, *jobs)} == {State.SUCCEEDED}
     assert set(fleet.ledger.counts().values()) == {1}
     assert not fleet.app.overview().workers
-
-
-def test_burst_leaves_at_once_when_there_is_nothing_to_do(fleet: Fleet) -> None:
-    assert fleet.worker(ready=False, burst=True).wait() == 0
+    assert not queues["over"].paused
+    queues["held"].resume()
 
 
 def test_a_worker_leaves_after_its_last_job(fleet: Fleet) -> None:
@@ -162,28 +123,6 @@ def test_a_worker_leaves_when_there_was_nothing_to_run_for_its_time(fleet: Fleet
     assert not fleet.app.overview().workers
 
 
-def test_burst_leaves_what_is_paused_and_takes_what_is_due(fleet: Fleet) -> None:
-    fleet.app.queues["held"].pause()
-    held = fleet.enqueue("process.add", 1, 1, queue="held")
-    due = fleet.enqueue("process.add", 2, 2, delay=0.001)
-    now = fleet.app.overview().now
-    fleet.until(lambda: fleet.app.overview().now > now + 10_000)
-    assert fleet.worker(ready=False, burst=True, queues="held,default").wait() == 0
-    assert (held.state, due.state) == (State.READY, State.SUCCEEDED)
-    fleet.app.queues["held"].resume()
-
-
-def test_burst_takes_what_was_paused_until_before_it_came(fleet: Fleet) -> None:
-    fleet.app.queues["held"].pause(0.001)
-    held = fleet.enqueue("process.add", 1, 1, queue="held")
-    (queue,) = fleet.app.overview().queues
-    fleet.until(lambda: fleet.app.overview().now > queue.until)
-    assert fleet.app.queues["held"].paused, "somebody has to resume it"
-    assert fleet.worker(ready=False, burst=True, queues="held").wait() == 0
-    assert held.state is State.SUCCEEDED
-    assert not fleet.app.queues["held"].paused
-
-
 def test_a_runner_is_replaced_after_its_number_of_jobs(fleet: Fleet) -> None:
     jobs = fleet.enqueue_many("process.pid", [()] * 40)
     fleet.worker(recycle_jobs=10)
@@ -200,25 +139,22 @@ def test_a_runner_that_grew_is_replaced(fleet: Fleet) -> None:
     assert fleet.enqueue("process.pid").result(timeout=60) != before
 
 
-def test_the_process_of_a_running_fork_is_told(fleet: Fleet, tmp_path: Path) -> None:
+def test_each_job_of_the_fork_kind_has_a_process_of_its_own_which_the_worker_reports(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     # It is told with a renewal.
     fleet.settings["lease"] = 6.0
     worker = fleet.worker(kinds="fork", forks=1)
-    fleet.enqueue("fork.add", 1, 1).result(timeout=60)
+    pids = [job.result(timeout=60) for job in fleet.enqueue_many("fork.pid", [()] * 12)]
+    assert len(set(pids)) == 12
     job = fleet.enqueue("fork.gate", str(tmp_path / "go"))
     fleet.started(job)
     (one,) = fleet.until(lambda: [one for one in fleet.app.workers.get(worker.place).runners if one.job == job.id])
     (runner,) = worker.runners()
     (pid,) = (process.pid for process in below(runner))
-    assert (one.pid, one.done, one.replaced) == (pid, 1, 0)
+    assert (one.pid, one.done, one.replaced) == (pid, 12, 0)
     (tmp_path / "go").touch()
     job.result(timeout=60)
-
-
-def test_each_job_of_the_fork_kind_has_a_process_of_its_own(fleet: Fleet) -> None:
-    fleet.worker(kinds="fork", forks=2)
-    jobs = fleet.enqueue_many("fork.pid", [()] * 12)
-    assert len({job.result(timeout=60) for job in jobs}) == 12
 
 
 def test_an_unknown_task_is_parked_until_a_worker_knows_it(fleet: Fleet) -> None:
@@ -232,31 +168,17 @@ def test_an_unknown_task_is_parked_until_a_worker_knows_it(fleet: Fleet) -> None
     assert job.refresh().crashes == job.refresh().failures == 0
 
 
-def test_a_paused_queue_is_left_alone_until_it_is_resumed(fleet: Fleet) -> None:
-    fleet.worker()
-    fleet.app.queues["default"].pause()
-    job = fleet.enqueue("process.add", 1, 1)
-    other = fleet.enqueue("fork.add", queue="default")
-    fleet.app.queues["default"].resume()
-    assert job.result(timeout=60) == 2
-    fleet.until(lambda: other.state is State.PARKED)
-
-
-def test_a_worker_that_comes_to_a_paused_queue_waits_for_its_resumption(fleet: Fleet) -> None:
-    fleet.app.queues["default"].pause()
+def test_a_pause_holds_before_and_beside_a_worker_and_ends_by_word_and_by_time(fleet: Fleet) -> None:
+    """However long the lease is: the next renewal would come after the test."""
+    fleet.settings["lease"] = 300
+    queue = fleet.app.queues["default"]
+    queue.pause()
     job = fleet.enqueue("process.add", 1, 1)
     fleet.worker(queues="default,second")
     assert fleet.enqueue("process.add", 2, 2, queue="second").result(timeout=60) == 4
     assert job.state is State.READY
-    fleet.app.queues["default"].resume()
+    queue.resume()
     assert job.result(timeout=60) == 2
-
-
-def test_a_pause_ends_by_itself_however_long_the_lease_is(fleet: Fleet) -> None:
-    """The next renewal would come after the test."""
-    fleet.settings["lease"] = 300
-    fleet.worker()
-    queue = fleet.app.queues["default"]
     queue.pause(3600)
     job = fleet.enqueue("process.add", 1, 1)
     end = fleet.app.overview().now + 1_000_000
@@ -295,20 +217,37 @@ def sleeps(client: redis.Redis) -> int:
     return int(client.info("commandstats").get("cmdstat_bzpopmin", {"calls": 0})["calls"])
 
 
-def test_jobs_that_come_to_a_paused_queue_wake_nobody(fleet: Fleet, client: redis.Redis) -> None:
+def test_jobs_of_a_paused_queue_wake_no_worker_and_each_worker_learns_of_the_end(
+    fleet: Fleet, client: redis.Redis
+) -> None:
     """Each woke a worker, which claimed in vain and slept again."""
     fleet.settings["lease"] = BRIEF
-    fleet.worker()
-    # Before it sleeps nobody takes a token either.
-    fleet.until(lambda: client.info("clients")["blocked_clients"])
+    for _ in range(2):
+        fleet.worker(queues="default,second")
+    # Before it sleeps no worker takes a token either.
+    fleet.until(lambda: client.info("clients")["blocked_clients"] == 2)
+    for queue, other in (("default", "second"), ("second", "default")):
+        fleet.app.queues[queue].pause()
+        jobs = nobody_wakes(fleet, client, queue)
+        before = sleeps(client)
+        jobs += fleet.enqueue_many("process.add", [(1, 1)] * 50, queue=queue)
+        jobs += [fleet.enqueue("process.add", 1, 1, queue=queue) for _ in range(50)]
+        assert sleeps(client) == before
+        # The other queue is served meanwhile.
+        assert fleet.enqueue("process.add", 2, 2, queue=other).result(timeout=60) == 4
+        assert {job.state for job in jobs} == {State.READY}
+        if queue == "default":
+            fleet.app.queues[queue].resume()
+        else:
+            fleet.app.queues[queue].pause(0.5)
+        assert [job.result(timeout=60) for job in jobs] == [2] * len(jobs)
+    # What was known of a pause goes with the connection over which its end would have been announced.
     fleet.app.queues["default"].pause()
     jobs = nobody_wakes(fleet, client)
-    before = sleeps(client)
-    jobs += fleet.enqueue_many("process.add", [(1, 1)] * 50)
-    jobs += [fleet.enqueue("process.add", 1, 1) for _ in range(50)]
-    assert sleeps(client) == before
-    assert {job.state for job in jobs} == {State.READY}
-    fleet.app.queues["default"].resume()
+    with client.pipeline(transaction=True) as at_once:
+        at_once.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        at_once.execute_command(*resume(fleet.app.client.keys, "default").command())
+        at_once.execute()
     assert [job.result(timeout=60) for job in jobs] == [2] * len(jobs)
 
 
@@ -322,43 +261,3 @@ def test_a_worker_that_is_woken_for_nothing_just_sleeps_again(fleet: Fleet, clie
         fleet.until(lambda before=before: sleeps(client) > before and client.info("clients")["blocked_clients"])
     assert fleet.enqueue("process.add", 1, 1).result(timeout=60) == 2
     assert client.info("clients")["tracking_clients"] == 0
-
-
-def test_each_worker_feels_a_pause_and_its_end(fleet: Fleet, client: redis.Redis) -> None:
-    fleet.settings["lease"] = BRIEF
-    for _ in range(2):
-        fleet.worker(queues="default,second")
-    for queue in ("default", "second"):
-        fleet.app.queues[queue].pause()
-        jobs = nobody_wakes(fleet, client, queue)
-        # The other queue is served meanwhile.
-        other = "second" if queue == "default" else "default"
-        assert fleet.enqueue("process.add", 2, 2, queue=other).result(timeout=60) == 4
-        assert {job.state for job in jobs} == {State.READY}
-        fleet.app.queues[queue].resume()
-        assert [job.result(timeout=60) for job in jobs] == [2] * len(jobs)
-
-
-def test_a_worker_that_sleeps_on_other_queues_feels_that_a_pause_ends_by_itself(
-    fleet: Fleet, client: redis.Redis
-) -> None:
-    fleet.settings["lease"] = BRIEF
-    fleet.worker(queues="default,second")
-    fleet.app.queues["default"].pause(3600)
-    jobs = nobody_wakes(fleet, client)
-    fleet.app.queues["default"].pause(0.5)
-    assert [job.result(timeout=60) for job in jobs] == [2] * len(jobs)
-
-
-def test_an_end_of_a_pause_that_nobody_could_announce_is_felt(fleet: Fleet, client: redis.Redis) -> None:
-    """What was known of the pause goes with the connection over which its end would have been announced."""
-    fleet.settings["lease"] = BRIEF
-    fleet.worker()
-    fleet.app.queues["default"].pause()
-    jobs = nobody_wakes(fleet, client)
-    fleet.app.queues["second"].resume()  # so that the server knows the script
-    with client.pipeline(transaction=True) as at_once:
-        at_once.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        at_once.execute_command(*resume(fleet.app.client.keys, "default").command())
-        at_once.execute()
-    assert [job.result(timeout=60) for job in jobs] == [2] * len(jobs)

@@ -19,67 +19,51 @@ def _key(job: Job[object]) -> str:
     return f"{{hr:0}}:job:{job.id}"
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("args", ALIEN),
-        ("args", b"\x92\x91"),
-        ("args", b""),
-        ("options", ALIEN),
-        ("options", b"\x81\xa7retries\xa3six"),
-    ],
-)
-def test_a_record_with_alien_bytes_is_quarantined_and_named(
-    fleet: Fleet, client: redis.Redis, field: str, value: bytes
-) -> None:
-    mates = [fleet.enqueue("process.add", 1, 1) for _ in range(2)]
-    job = fleet.enqueue("process.add", 1, 1)
-    mates += [fleet.enqueue("process.add", 1, 1) for _ in range(2)]
-    client.hset(_key(job), mapping={field: value, "more": 1})
-    fleet.worker()
-    assert [mate.result(timeout=60) for mate in mates] == [2] * 4
-    with pytest.raises(JobQuarantined, match="Corrupt"):
-        job.result(timeout=60)
-    assert not fleet.ledger.starts(job.id)
-    assert {mate.refresh().crashes for mate in mates} == {0}
+UNREADABLE = (
+    ("args", ALIEN), ("args", b"\x92\x91"), ("args", b""), ("options", ALIEN), ("options", b"\x81\xa7retries\xa3six"),
+)  # fmt: skip
+NUMBERS = ("failures", "crashes", "interruptions", "snoozes", "priority", "budget", "expires")
+PRIORITIES = ("1e308", "-1e308", "nan", "9" * 30)
 
 
-@pytest.mark.parametrize("field", ["failures", "crashes", "interruptions", "snoozes", "priority", "budget", "expires"])
-def test_a_number_that_is_none_does_no_harm(fleet: Fleet, client: redis.Redis, field: str) -> None:
-    job = fleet.enqueue("process.fail", 1, retries=3)
-    mate = fleet.enqueue("process.add", 1, 1)
-    client.hset(_key(job), mapping={field: "many", "more": 1})
-    worker = fleet.worker()
-    assert mate.result(timeout=60) == 2
-    assert fleet.ended(job).state in (State.SUCCEEDED, State.QUARANTINED)
-    assert "Traceback" not in worker.log()
+def test_each_bad_record_is_quarantined_alone_and_named(fleet: Fleet, client: redis.Redis) -> None:
+    def good(**options: float) -> Job[int]:
+        return fleet.enqueue("process.add", 1, 1, **options)
 
-
-@pytest.mark.parametrize("priority", ["1e308", "-1e308", "nan", "9" * 30])
-def test_a_priority_that_no_number_holds_quarantines_its_job_alone(
-    fleet: Fleet, client: redis.Redis, priority: str
-) -> None:
-    """It comes into the score of its queue when the job lines up again."""
-    job = fleet.enqueue("process.add", 1, 1, delay=0.2)
-    mates = [fleet.enqueue("process.add", 1, 1, delay=0.2) for _ in range(3)]
-    client.hset(_key(job), "priority", priority)
-    worker = fleet.worker()
-    assert [mate.result(timeout=60) for mate in mates] == [2] * 3
-    # Of one that is no number the score is that of the oldest job.
-    expected = (State.SUCCEEDED, State.QUARANTINED) if priority == "nan" else (State.QUARANTINED,)
-    assert fleet.ended(job).state in expected
-    assert {mate.refresh().crashes for mate in mates} == {0}
-    assert "Traceback" not in worker.log()
-
-
-def test_numbers_larger_than_a_message_holds_do_no_harm(fleet: Fleet, client: redis.Redis) -> None:
-    job, mate = fleet.enqueue("process.add", 1, 1), fleet.enqueue("process.add", 1, 1)
-    client.hset(_key(job), mapping={"failures": "9" * 30, "expires": "9" * 30, "more": 1})
-    far = fleet.enqueue("process.add", 1, 1)
+    mates, unreadable = [good()], list[Job[int]]()
+    for field, value in UNREADABLE:
+        unreadable.append(good())
+        client.hset(_key(unreadable[-1]), mapping={field: value, "more": 1})
+        mates.append(good())
+    numbers = [fleet.enqueue("process.fail", 1, retries=3) for _ in NUMBERS]
+    for job, field in zip(numbers, NUMBERS, strict=True):
+        client.hset(_key(job), mapping={field: "many", "more": 1})
+    # A priority comes into the score of its queue when the job lines up again.
+    late = [good(delay=0.2) for _ in PRIORITIES]
+    for job, priority in zip(late, PRIORITIES, strict=True):
+        client.hset(_key(job), "priority", priority)
+    large, far, nameless = good(), good(), good()
+    client.hset(_key(large), mapping={"failures": "9" * 30, "expires": "9" * 30, "more": 1})
     client.zadd("{hr:0}:ready:default", {far.id: 1e300})
+    client.hdel(_key(nameless), "task")
+    expired = good(expires=0.001)
+    mates += [good(), good(delay=0.2), good(expires=60), large]
     worker = fleet.worker()
-    assert mate.result(timeout=60) == job.result(timeout=60) == 2
-    assert fleet.ended(far).state is State.QUARANTINED
+    assert [mate.result(timeout=60) for mate in mates] == [2] * len(mates)
+    for job in unreadable:
+        with pytest.raises(JobQuarantined, match="Corrupt"):
+            job.result(timeout=60)
+        assert not fleet.ledger.starts(job.id)
+    assert {fleet.ended(job).state for job in numbers} <= {State.SUCCEEDED, State.QUARANTINED}
+    ends = dict(zip(PRIORITIES, (fleet.ended(job).state for job in late), strict=True))
+    # Of one that is no number the score is that of the oldest job.
+    assert ends.pop("nan") in (State.SUCCEEDED, State.QUARANTINED)
+    assert {*ends.values(), fleet.ended(far).state, fleet.ended(nameless).state} == {State.QUARANTINED}
+    fleet.until(lambda: nameless.id in worker.log())
+    error = fleet.ended(expired).error
+    assert (expired.state, error and error.type) == (State.CANCELLED, "Expired")
+    assert not fleet.ledger.starts(expired.id)
+    assert {mate.refresh().crashes for mate in mates} == {0}
     assert "Traceback" not in worker.log()
 
 
@@ -110,53 +94,18 @@ def test_names_that_are_no_text_do_no_harm(fleet: Fleet, client: redis.Redis, tm
     fleet.app.overview()
 
 
-def test_a_record_without_its_task_is_quarantined(fleet: Fleet, client: redis.Redis) -> None:
-    job = fleet.enqueue("process.add", 1, 1)
-    mate = fleet.enqueue("process.add", 1, 1)
-    client.hdel(_key(job), "task")
-    worker = fleet.worker()
-    assert mate.result(timeout=60) == 2
-    assert fleet.ended(job).state is State.QUARANTINED
-    fleet.until(lambda: job.id in worker.log())
-
-
-def test_a_job_whose_time_is_over_does_not_start(fleet: Fleet) -> None:
-    late = fleet.enqueue("process.add", 1, 1, expires=0.001)
-    timely = fleet.enqueue("process.add", 1, 1, expires=60)
-    fleet.worker()
-    assert timely.result(timeout=60) == 2
-    ended = fleet.ended(late)
-    assert (ended.state, ended.error and ended.error.type) == (State.CANCELLED, "Expired")
-    assert not fleet.ledger.starts(late.id)
-
-
-def test_a_job_whose_record_is_gone_leaves_the_queue(fleet: Fleet, client: redis.Redis) -> None:
-    gone = fleet.enqueue("process.add", 1, 1)
-    mate = fleet.enqueue("process.add", 1, 1)
-    client.delete(_key(gone))
-    worker = fleet.worker()
-    assert mate.result(timeout=60) == 2
-    fleet.until(lambda: gone.id in worker.log())
-    assert fleet.app.queues["default"].size == 0
-
-
 @pytest.mark.mangles
-def test_a_record_of_another_type_leaves_the_queue(fleet: Fleet, client: redis.Redis) -> None:
-    alien = fleet.enqueue("process.add", 1, 1)
-    mate = fleet.enqueue("process.add", 1, 1)
-    client.delete(_key(alien))
-    client.set(_key(alien), "not a hash")
-    worker = fleet.worker()
-    assert mate.result(timeout=60) == 2
-    fleet.until(lambda: alien.id in worker.log())
-    assert fleet.app.queues["default"].size == 0
-
-
-@pytest.mark.mangles
-def test_a_record_that_goes_away_while_its_job_runs_harms_nobody(
+def test_a_job_whose_record_is_gone_or_of_another_type_leaves_the_queue(
     fleet: Fleet, client: redis.Redis, tmp_path: Path
 ) -> None:
-    fleet.worker(processes=2)
+    gone, other, mate = (fleet.enqueue("process.add", 1, 1) for _ in range(3))
+    client.delete(_key(gone), _key(other))
+    client.set(_key(other), "not a hash")
+    worker = fleet.worker(processes=2)
+    assert mate.result(timeout=60) == 2
+    fleet.until(lambda: gone.id in worker.log() and other.id in worker.log())
+    assert fleet.app.queues["default"].size == 0
+    # And one whose record goes away while it runs.
     job = fleet.enqueue("process.gate", str(tmp_path / "go"))
     fleet.started(job)
     client.delete(_key(job))
