@@ -82,45 +82,33 @@ def test_an_interrupt_while_it_waits_for_its_server_ends_it_without_a_traceback(
     assert len(worker.lines) == 1, worker.lines
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_what_means_nothing_to_it_ends_no_worker_that_starts(rolled: Rolled, tmp_path: Path, moment: str) -> None:
+def test_what_means_nothing_to_it_ends_no_worker_that_starts(rolled: Rolled, tmp_path: Path) -> None:
     rolled.program.own = True
     rolled.program.write("tasks", HELD + (tmp_path / "tasks.py").read_text())
     worker = rolled.start(ready=False, reload="")
-    eventually(lambda: MOMENTS[moment](worker.process.pid, tmp_path), 60, every=0.0005)
-    for number in (signal.SIGHUP, *UNHEARD):
-        worker.process.send_signal(number)
-    eventually((tmp_path / "began").exists, 60)
+    for moment in MOMENTS.values():
+        eventually(lambda moment=moment: moment(worker.process.pid, tmp_path), 60, every=0.0005)
+        for number in (signal.SIGHUP, *UNHEARD):
+            worker.process.send_signal(number)
     (tmp_path / "go").touch()
     worker.says("serves default")
     assert result(rolled.enqueue("nap", 0)) == 1
     assert worker.stop() == 0
 
 
-def test_what_means_nothing_to_it_ends_neither_supervisor_nor_dispatcher(fleet: Fleet, tmp_path: Path) -> None:
-    worker = fleet.worker()
-    job = fleet.enqueue("process.gate", str(tmp_path / "go"))
-    fleet.started(job)
+def test_what_means_nothing_to_it_ends_no_process_of_a_worker(fleet: Fleet, tmp_path: Path) -> None:
+    """The job that ran counted a crash."""
+    kinds = ("process", "thread", "async", "fork")
+    worker = fleet.worker(kinds=",".join(kinds))
+    jobs = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in kinds]
+    for job in jobs:
+        fleet.started(job)
     dispatcher = worker.dispatcher()
     for number in (*UNHEARD, signal.SIGPIPE):
         for pid in (worker.pid, dispatcher):
             os.kill(pid, number)
     # They reach the group of a terminal, too, as Ctrl-\\ does; the dispatcher leaves that to its supervisor.
     os.kill(dispatcher, signal.SIGQUIT)
-    (tmp_path / "go").touch()
-    assert job.result(timeout=60) == 1
-    assert worker.dispatcher() == dispatcher
-    worker.terminate()
-    assert worker.wait() == 0
-
-
-def test_what_means_nothing_to_it_ends_no_runner(fleet: Fleet, tmp_path: Path) -> None:
-    """The job that ran counted a crash."""
-    kinds = ("process", "thread", "async", "fork")
-    fleet.worker(kinds=",".join(kinds))
-    jobs = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in kinds]
-    for job in jobs:
-        fleet.started(job)
     for pid in (fleet.ledger.starts(job.id)[0].pid for job in jobs):
         for number in set(UNHEARD) - {signal.SIGUSR1, signal.SIGUSR2}:
             os.kill(pid, number)
@@ -129,6 +117,9 @@ def test_what_means_nothing_to_it_ends_no_runner(fleet: Fleet, tmp_path: Path) -
     (tmp_path / "go").touch()
     assert [job.result(timeout=60) for job in jobs] == [1] * 4
     assert [job.refresh().crashes for job in jobs] == [0] * 4
+    assert worker.dispatcher() == dispatcher
+    worker.terminate()
+    assert worker.wait() == 0
 
 
 def test_what_a_job_forks_finds_the_signals_of_any_program(rolled: Rolled, tmp_path: Path) -> None:
