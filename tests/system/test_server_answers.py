@@ -167,40 +167,6 @@ def test_a_disk_that_was_full_is_written_again_and_nothing_is_lost(new_server: N
     all_succeeded(fleet, made)
 
 
-@pytest.mark.parametrize("leases", [0.5, 3])
-def test_a_script_that_holds_the_server_charges_no_job(
-    leases: float, new_server: NewServer, new_fleet: NewFleet
-) -> None:
-    lease = 4.0
-    server = new_server(config={"lua-time-limit": "100"})
-    fleet = new_fleet(server.url, lease=lease)
-    fleet.worker(processes=2)
-    jobs = fleet.enqueue_many("process.nap", [(0.05,)] * 100)
-    fleet.until(lambda: len(fleet.ledger.ends()) > 10)
-    foreign = server.client(socket_timeout=60)
-
-    def hold() -> None:
-        with contextlib.suppress(redis.RedisError):
-            foreign.eval("while true do end", 0)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    fleet.until(lambda: held(server))
-    end = time.monotonic() + leases * lease
-    fleet.until(lambda: time.monotonic() > end)
-    server.owner.execute_command("SCRIPT", "KILL")
-    thread.join()
-    all_succeeded(fleet, jobs)
-
-
-def held(server: Server) -> bool:
-    try:
-        server.owner.get("x")
-    except redis.RedisError as error:
-        return "BUSY" in str(error).upper()
-    return False
-
-
 def test_a_server_that_loads_for_two_leases_charges_no_job(new_server: NewServer, new_fleet: NewFleet) -> None:
     server = new_server(append_only=True)
     fleet = new_fleet(server.url, lease=3.0, timeout=60.0)

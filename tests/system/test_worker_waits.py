@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
+from tests.deadline import eventually
 from tests.program import Program, Worker
 from tests.servers import Server
 
@@ -32,7 +35,7 @@ def started(headrace: Program) -> Iterator[Callable[..., Worker]]:
         one.close()
 
 
-def test_a_worker_waits_for_a_server_that_loads_its_data(
+def test_a_worker_waits_for_a_server_that_is_away_and_then_loads_its_data(
     new_server: Callable[..., Server], headrace: Program, started: Callable[..., Worker]
 ) -> None:
     server = new_server()
@@ -43,11 +46,19 @@ def test_a_worker_waits_for_a_server_that_loads_its_data(
         pipe.execute()
     headrace.environment |= {"HEADRACE_URL": server.url, "HEADRACE_TIMEOUT": "0.2"}
     server.kill()
-    server.load_slowly(micros=20_000)
     worker = started()
     worker.says("does not answer")
-    # It has loaded for as long as the worker took to ask.
-    server.client().config_set("key-load-delay", 0)
+    server.load_slowly(micros=20_000)
+    client = server.client()
+
+    def connections() -> int:
+        with contextlib.suppress(redis.ConnectionError):
+            return int(client.info("stats")["total_connections_received"])
+        return 0
+
+    before = eventually(connections, 60)
+    eventually(lambda: connections() > before, 60)
+    client.config_set("key-load-delay", 0)
     worker.says("serves default")
     assert worker.stop() == 0
 
