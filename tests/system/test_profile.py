@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import redis
 
 from headrace import Headrace
 from tests.deadline import eventually
@@ -110,38 +109,40 @@ def busy(tmp_path: Path, url: str) -> Iterator[Busy]:
 
 
 def test_the_graph_of_a_worker_holds_what_its_runners_run(busy: Busy, tmp_path: Path) -> None:
-    busy.run("grind", "weave")
-    facts = busy.program("profile", "--for", "3s", "--json").json
+    *_, id = busy.run("grind", "weave", "weave")
+    facts = busy.program("profile", busy.owner.rpartition(":")[0], "--for", "3s", "--json").json
     assert facts["samples"] > 20
+    assert facts["of"] == busy.owner
     text = (tmp_path / "headrace-profile.svg").read_text()
     for name in ("grind (tasks.py", "weave (tasks.py", "chew (tasks.py"):
         assert name in text
-    assert busy.worker.process.poll() is None
-
-
-@pytest.mark.parametrize("task", ["grind", "weave", "spin"])
-def test_one_job_by_its_id_until_it_ends(busy: Busy, task: str, tmp_path: Path) -> None:
-    (id, _) = busy.run(task, "other")
-    shown = busy.program.start("profile", busy.owner, "--job", id, "--for", "10m", "-o", "job.svg", "--json")
-    worker = Worker(shown)
-    try:
-        # A job that ends while py-spy still starts leaves no picture.
-        eventually(lambda: _looks(shown.pid), 60, every=0.05)
-        busy.finish(0, task)
-        assert worker.ended() == 0
-    finally:
-        worker.close()
-    text = (tmp_path / "job.svg").read_text()
-    assert f"{task} (tasks.py" in text
-    assert "other (tasks.py" not in text
-
-
-def test_a_job_is_found_behind_others_of_its_runner(busy: Busy) -> None:
-    (_, id) = busy.run("weave", "weave")
+    # A job is found behind others of its runner.
     facts = busy.program("profile", "--job", id, "--for", "1s", "--json").json
     assert facts["of"] == f"the job {id} (tasks.weave)"
     (row,) = (one for one in busy.app.workers.get(busy.owner).runners if one.kind == "thread")
     assert (row.job, facts["processes"]) == (id, [row.pid])
+    assert busy.worker.process.poll() is None
+
+
+def test_one_job_by_its_id_until_it_ends(busy: Busy, tmp_path: Path) -> None:
+    tasks = ("grind", "weave", "spin")
+    ids = busy.run(*tasks, "other")
+    for number, task in enumerate(tasks):
+        words = ("--job", ids[number], "--for", "10m", "-o", f"{task}.svg", "--json")
+        shown = busy.program.start("profile", busy.owner, *words)
+        worker = Worker(shown)
+        try:
+            # A job that ends while py-spy still starts leaves no picture.
+            eventually(lambda shown=shown: _looks(shown.pid), 60, every=0.05)
+            busy.finish(number, task)
+            assert worker.ended() == 0
+        finally:
+            worker.close()
+        text = (tmp_path / f"{task}.svg").read_text()
+        assert f"{task} (tasks.py" in text
+        assert "other (tasks.py" not in text
+    assert f"the job {ids[0]} does not run: it is succeeded" in _fault(busy, "profile", "--job", ids[0], code=1)
+    assert "0" * 21 in _fault(busy, "profile", "--job", "0" * 21, code=1)
 
 
 def test_a_worker_whose_dispatcher_hangs_can_be_looked_into(
@@ -218,19 +219,26 @@ def test_who_waits_is_counted_when_asked(busy: Busy, tmp_path: Path) -> None:
     assert "rest (tasks.py" in (tmp_path / "headrace-profile.svg").read_text()
 
 
-def test_a_name_may_be_its_beginning_and_a_wrong_one_is_answered_with_those_that_exist(busy: Busy) -> None:
-    busy.run("grind")
-    place = busy.owner.rpartition(":")[0]
-    assert busy.program("profile", place, "--for", "2s", "--json").json["of"] == busy.owner
+def test_what_cannot_be_profiled_is_answered_with_what_can(busy: Busy, url: str) -> None:
     assert busy.owner in _fault(busy, "profile", "nobody", code=1)
     assert f"did you mean {busy.owner}?" in _fault(busy, "profile", f"{busy.owner}x", code=1)
+    assert "exclude each other" in _fault(busy, "profile", "--runner", "1", "--dispatcher", code=2)
+    assert "--for takes" in _fault(busy, "profile", "--for", "0", code=2)
+    assert "cannot be written" in _fault(busy, "profile", "-o", "nowhere/x.svg", code=2)
+    busy.program.prelude = "import sys; sys.executable = '/nowhere/python'"
+    assert "pip install 'headrace[profile]'" in busy.program("profile", code=1, PATH="/nowhere").fault
+    busy.program.prelude = ""
+    _without_permission(busy)
     with Second(busy) as second:
         fault = _fault(busy, "profile", code=1)
         assert busy.owner in fault
         assert second.owner in fault
-    assert "exclude each other" in _fault(busy, "profile", "--runner", "1", "--dispatcher", code=2)
-    assert "--for takes" in _fault(busy, "profile", "--for", "0", code=2)
-    assert "cannot be written" in _fault(busy, "profile", "-o", "nowhere/x.svg", code=2)
+    # One on another machine is named.
+    with connect(url) as client:
+        client.hset(busy.app.client.keys(f"owner:{busy.owner}"), "place", "far-away:7")
+    fault = _fault(busy, "profile", code=1)
+    assert "runs on far-away" in fault
+    assert "profile it there" in fault
 
 
 class Second:
@@ -251,23 +259,6 @@ def _fault(busy: Busy, *arguments: str, code: int) -> str:
     return busy.program(*arguments, code=code).fault
 
 
-def test_a_job_that_does_not_run_is_not_looked_at(busy: Busy) -> None:
-    (id,) = busy.run("grind")
-    busy.finish(0, "grind")
-    eventually(lambda: busy.app.jobs.get(id).refresh().state == "succeeded", 60)
-    assert f"the job {id} does not run: it is succeeded" in _fault(busy, "profile", "--job", id, code=1)
-    assert "0" * 21 in _fault(busy, "profile", "--job", "0" * 21, code=1)
-
-
-def test_a_worker_on_another_machine_is_named(busy: Busy, url: str) -> None:
-    client: redis.Redis
-    with connect(url) as client:
-        client.hset(busy.app.client.keys(f"owner:{busy.owner}"), "place", "far-away:7")
-    fault = _fault(busy, "profile", code=1)
-    assert "runs on far-away" in fault
-    assert "profile it there" in fault
-
-
 def test_a_worker_that_does_not_answer_is_said_to(busy: Busy) -> None:
     busy.run("rest")
     os.kill(busy.worker.process.pid, signal.SIGSTOP)
@@ -280,12 +271,6 @@ def test_a_worker_that_does_not_answer_is_said_to(busy: Busy) -> None:
         os.kill(busy.worker.process.pid, signal.SIGCONT)
 
 
-def test_without_py_spy_it_says_how_to_get_it(busy: Busy) -> None:
-    busy.program.prelude = "import sys; sys.executable = '/nowhere/python'"
-    fault = busy.program("profile", code=1, PATH="/nowhere").fault
-    assert "pip install 'headrace[profile]'" in fault
-
-
 LESSER = """
 from headrace.cli import workers
 
@@ -294,14 +279,15 @@ workers.subprocess.Popen = lambda argv, **options: started([*less, *argv], **opt
 """
 
 
-def test_without_permission_it_says_what_to_do(busy: Busy) -> None:
-    """The kernel refuses: py-spy runs as another user, without the capability to look into everybody's processes."""
+def _without_permission(busy: Busy) -> None:
+    """The kernel refuses: py-spy runs as another user, without the capability to look into processes of others."""
     bare = ["setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all", "--", "true"]
     if shutil.which("setpriv") is None or subprocess.run(bare, capture_output=True, check=False).returncode:
-        pytest.skip("this machine does not let us become another user")
+        return  # this machine does not let us become another user
     busy.run("rest")
     busy.program.prelude = LESSER
     ended = busy.program("profile", "--for", "0.5s", code=1)
     assert "does not let this user look into process" in ended.err
     assert "SYS_PTRACE" in ended.err
     assert "Traceback" not in ended.err
+    busy.program.prelude = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.errors import OptionsError
-from headrace.model.job_record import cause_id
+from headrace.model.job_record import Record, cause_id
 from headrace.protocol.operations import stored_watches
 from tests.deadline import eventually
 from tests.program import Program, Worker
@@ -133,117 +134,106 @@ def run(program: Program, *tasks: str, **environment: str) -> Sent:
     return Sent(program.directory / "sent")
 
 
-@pytest.mark.parametrize(("report", "attempts"), [("final", [3]), ("each", [1, 2, 3]), ("2", [2, 3])])
-def test_an_error_is_reported_when_it_was_asked_for_and_grouped_by_its_cause(
-    program: Program, url: str, report: str, attempts: list[int]
-) -> None:
-    sent = run(program, "fails", REPORT=report)
-    events = sent.of("event")
-    assert [event["contexts"]["headrace"]["attempt"] for event in events] == attempts
-    with Headrace(url) as app:
-        (record,) = app.jobs.page("failed", limit=10).rows
-        cause = cause_id(record.task, record.error)
-    assert {tuple(event["fingerprint"]) for event in events} == {("headrace", cause)}
-    assert events[-1]["tags"]["headrace.final"] is True
-    assert events[-1]["exception"]["values"][0]["value"] == "attempt 3"
-    assert [one["contexts"]["trace"]["status"] for one in sent.of("transaction", "fails")] == ["internal_error"] * 3
+def _grouped(record: Record) -> list[str]:
+    return ["headrace", cause_id(record.task, record.error)]
 
 
-def test_each_kind_of_runner_reports_before_it_leaves_and_arguments_stay(program: Program) -> None:
-    sent = run(program, "fails", "fails_thread", "fails_fork", "fails_async", "works")
-    assert sorted(event["exception"]["values"][0]["value"] for event in sent.of("event")) == [
-        "async", "attempt 3", "fork", "thread"
-    ]  # fmt: skip
-    assert len(sent.of("transaction", "works")) == 1
-    assert "hunter2" not in sent.text
-
-
-def test_a_secret_argument_stays_where_an_error_has_it_in_its_words(program: Program, url: str) -> None:
-    sent = run(program, "tells")
-    (event,) = sent.of("event")
-    assert event["exception"]["values"][0]["value"] == "pin ***"
-    assert [crumb["message"] for crumb in event["breadcrumbs"]["values"]] == ["crumb ***"]
-    assert "hunter2" not in sent.text
-    with Headrace(url) as app:
-        (record,) = app.jobs.page("failed", limit=10).rows
-        assert event["fingerprint"] == ["headrace", cause_id(record.task, record.error)]
-
-
-def test_an_event_hides_what_logs_hide(program: Program) -> None:
-    sent = run(program, "leaks")
-    (event,) = sent.of("event")
-    assert event["exception"]["values"][0]["value"] == "token=***"
-    assert [crumb["message"] for crumb in event["breadcrumbs"]["values"]] == ["crumb password=***"]
-    assert "hunter2" not in sent.text
-
-
-def test_a_transaction_names_the_node_of_a_workflow(program: Program) -> None:
+def test_what_jobs_of_each_kind_did_is_reported_before_their_runners_leave(program: Program, url: str) -> None:
     program("workflows", "create", "tasks.shop", "--start", "--app", "tasks:app")
-    (works,) = run(program).of("transaction", "works")
-    assert works["contexts"]["headrace"]["node"] == works["contexts"]["trace"]["data"]["headrace.node"] == "pay"
-
-
-def test_control_flow_is_no_error(program: Program) -> None:
-    program("enqueue", "tasks.snoozes", "--app", "tasks:app")
-    sent = run(program)
-    assert sent.of("event") == []
+    for task in ("parent", "snoozes"):
+        program("enqueue", f"tasks.{task}", "--app", "tasks:app")
+    sent = run(program, "fails", "fails_thread", "fails_fork", "fails_async", "tells", "leaks")
+    events = {event["transaction"].removeprefix("tasks."): event for event in sent.of("event")}
+    assert len(sent.of("event")) == len(events)
+    # What a secret argument holds, and what logs hide, is in no error's words; other arguments are nowhere.
+    assert {task: event["exception"]["values"][0]["value"] for task, event in events.items()} == {
+        "fails": "attempt 3", "fails_thread": "thread", "fails_fork": "fork", "fails_async": "async",
+        "tells": "pin ***", "leaks": "token=***",
+    }  # fmt: skip
+    crumbs = {
+        task: [crumb["message"] for crumb in events[task]["breadcrumbs"]["values"]] for task in ("tells", "leaks")
+    }
+    assert crumbs == {"tells": ["crumb ***"], "leaks": ["crumb password=***"]}
+    assert "hunter2" not in sent.text
+    # An error is reported when no retry is left, and grouped by its cause.
+    assert events["fails"]["contexts"]["headrace"]["attempt"] == 3
+    assert events["fails"]["tags"]["headrace.final"] is True
+    with Headrace(url) as app:
+        records = {record.task.removeprefix("tasks."): record for record in app.jobs.page("failed", limit=10)}
+    assert {task: event["fingerprint"] for task, event in events.items()} == {
+        task: _grouped(record) for task, record in records.items()
+    }
+    assert [one["contexts"]["trace"]["status"] for one in sent.of("transaction", "fails")] == ["internal_error"] * 3
+    # Control flow is no error.
     assert [one["contexts"]["trace"]["status"] for one in sent.of("transaction", "snoozes")] == ["ok", "ok"]
+    _continues_its_senders_trace(sent)
 
 
-@pytest.mark.parametrize("how", ["cancelled", "interrupted"])
-def test_a_start_that_is_stopped_is_no_error(program: Program, how: str) -> None:
+def _continues_its_senders_trace(sent: Sent) -> None:
+    """A prompt first start; a retry has a trace of its own. The transaction of a node names it."""
+    (parent,) = sent.of("transaction", "parent")
+    traces = [one["contexts"]["trace"] for one in sent.of("transaction", "works")]
+    (works,) = (one for one in traces if one["trace_id"] == parent["contexts"]["trace"]["trace_id"])
+    (publish,) = [span for span in parent["spans"] if span["op"] == "queue.publish"]
+    assert works["parent_span_id"] == publish["span_id"]
+    assert works["data"]["messaging.message.id"] == publish["data"]["messaging.message.id"]
+    assert works["data"]["messaging.system"] == "headrace"
+    assert works["data"]["messaging.message.receive.latency"] >= 0
+    fails = [one["contexts"]["trace"] for one in sent.of("transaction", "fails")]
+    assert len({one["trace_id"] for one in fails}) == 3
+    assert [one["data"]["messaging.message.retry.count"] for one in fails] == [0, 1, 2]
+    nodes = [one["contexts"]["headrace"].get("node") or None for one in sent.of("transaction", "works")]
+    assert sorted(nodes, key=str) == [None, "pay"]
+    assert [one["data"].get("headrace.node") for one in traces] == nodes
+
+
+@pytest.mark.parametrize(("report", "attempts"), [("each", [1, 2, 3]), ("2", [2, 3])])
+def test_errors_before_the_last_are_reported_when_they_were_asked_for(
+    program: Program, report: str, attempts: list[int]
+) -> None:
+    events = run(program, "fails", REPORT=report).of("event")
+    assert [event["contexts"]["headrace"]["attempt"] for event in events] == attempts
+    assert len({tuple(event["fingerprint"]) for event in events}) == 1
+
+
+def test_a_start_that_is_stopped_is_no_error(program: Program) -> None:
+    waits = program.directory / "waits"
     worker = Worker(program.start("worker", "tasks:app", "--processes", "1", "--shutdown-timeout", "5s"))
     try:
         with Headrace(program.environment["HEADRACE_URL"]) as app:
             job = app.by_name("tasks.waits").enqueue()
-            eventually((program.directory / "waits").exists, 60)
-            if how == "cancelled":
-                job.cancel()
-                eventually(lambda: job.state.final, 60)
+            eventually(waits.exists, 60)
+            job.cancel()
+            eventually(lambda: job.state.final, 60)
+            waits.unlink()
+            app.by_name("tasks.waits").enqueue()
+            eventually(waits.exists, 60)
             assert worker.stop() == 0
     finally:
         worker.close()
     sent = Sent(program.directory / "sent")
-    (start,) = sent.of("transaction", "waits")
-    assert start["contexts"]["trace"]["status"] == {"cancelled": "cancelled", "interrupted": "aborted"}[how]
-    assert sent.of("event") == []
-
-
-def test_a_prompt_first_start_continues_the_senders_trace_and_a_retry_has_its_own(program: Program) -> None:
-    program("enqueue", "tasks.parent", "--app", "tasks:app")
-    sent = run(program, "fails")
-    (parent,), (works,) = sent.of("transaction", "parent"), sent.of("transaction", "works")
-    assert works["contexts"]["trace"]["trace_id"] == parent["contexts"]["trace"]["trace_id"]
-    (publish,) = [span for span in parent["spans"] if span["op"] == "queue.publish"]
-    assert works["contexts"]["trace"]["parent_span_id"] == publish["span_id"]
-    data = works["contexts"]["trace"]["data"]
-    assert data["messaging.message.id"] == publish["data"]["messaging.message.id"]
-    assert data["messaging.system"] == "headrace"
-    assert data["messaging.message.receive.latency"] >= 0
-    fails = [one["contexts"]["trace"] for one in sent.of("transaction", "fails")]
-    assert len({one["trace_id"] for one in fails}) == 3
-    assert [one["data"]["messaging.message.retry.count"] for one in fails] == [0, 1, 2]
+    starts = [start["contexts"]["trace"]["status"] for start in sent.of("transaction", "waits")]
+    assert (starts, sent.of("event")) == (["cancelled", "aborted"], [])
 
 
 MANY = """
 import sentry_sdk
 from tasks import app, works
 
-with sentry_sdk.start_transaction(name="web", op="http.server") as web:
-    app.enqueue_many(works.job("x") for _ in range(COUNT))
+for count in (21, 22):
+    with sentry_sdk.start_transaction(name="web", op="http.server") as web:
+        app.enqueue_many(works.job("x") for _ in range(count))
 app.close()
 """
 
 
-@pytest.mark.parametrize("count", [21, 22])
-def test_a_trace_does_not_grow_with_a_fan_out(program: Program, count: int) -> None:
-    program.write("many", MANY.replace("COUNT", str(count)))
+def test_a_trace_does_not_grow_with_a_fan_out(program: Program) -> None:
+    program.write("many", MANY)
     command = [sys.executable, "many.py"]
     subprocess.run(command, cwd=program.directory, env=program.environment, check=True, timeout=60)
-    traces = [one["contexts"]["trace"]["trace_id"] for one in run(program).of("transaction", "works")]
-    assert len(traces) == count
+    traces = Counter(one["contexts"]["trace"]["trace_id"] for one in run(program).of("transaction", "works"))
     # One and 20 others are the sender's; more have a trace each.
-    assert len(set(traces)) == (1 if count == 21 else 22)
+    assert sorted(traces.values()) == [1] * 22 + [21]
 
 
 TICKS = """
@@ -254,47 +244,35 @@ def tick() -> None:
     if current_job().attempt == 1:
         raise ValueError
 
-app.every(1, tick, name="Every.Second")
-"""
-
-
-def test_a_tick_is_one_check_in_whatever_its_starts(program: Program) -> None:
-    program.write("ticks", TASKS.replace("tasks.", "ticks.") + TICKS.partition("\n\n")[2])
-    worker = program.start("worker", "ticks:app", "--processes", "1", "--shutdown-timeout", "5s")
-    try:
-        with Headrace(program.environment["HEADRACE_URL"]) as app:
-            eventually(lambda: app.jobs.count("succeeded") >= 1, 60)
-    finally:
-        worker.terminate()
-        worker.communicate(timeout=60)
-    checks: dict[str, list[str]] = {}
-    for one in Sent(program.directory / "sent").of("check_in"):
-        assert one["monitor_slug"] == "every-second"
-        checks.setdefault(one["check_in_id"], []).append(one["status"])
-    assert ["in_progress", "in_progress", "ok"] in checks.values()
-
-
-HOURLY = """
-from tasks import *
-
 @app.task(retries=Retry(max=1, delay=0))
 def never() -> None:
     raise ValueError
 
+app.every(1, tick, name="Every.Second")
 app.cron("0 9 * * *", never, timezone="Europe/Berlin", name="daily")
 """
 
 
-def test_a_tick_that_a_person_fired_tells_the_monitor_and_fails_once(program: Program) -> None:
-    program.write("hourly", HOURLY)
-    program("worker", "hourly:app", "--burst", "--processes", "1")
-    program("cron", "run", "daily")
-    program("worker", "hourly:app", "--burst", "--processes", "1")
-    checks = Sent(program.directory / "sent").of("check_in")
-    assert [one["status"] for one in checks] == ["in_progress", "in_progress", "error"]
-    assert len({one["check_in_id"] for one in checks}) == 1
+def test_a_tick_is_one_check_in_whatever_its_starts_also_when_a_person_fires_it(program: Program) -> None:
+    program.write("ticks", TICKS)
+    worker = program.start("worker", "ticks:app", "--processes", "1", "--shutdown-timeout", "5s")
+    try:
+        with Headrace(program.environment["HEADRACE_URL"]) as app:
+            eventually(lambda: app.jobs.count("succeeded") >= 1, 60)
+            program("cron", "run", "daily")
+            eventually(lambda: app.jobs.count("failed") >= 1, 60)
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=60)
+    checks: dict[str, dict[str, list[Any]]] = {"every-second": {}, "daily": {}}
+    for one in Sent(program.directory / "sent").of("check_in"):
+        checks[one["monitor_slug"]].setdefault(one["check_in_id"], []).append(one)
+    seconds = [[one["status"] for one in tick] for tick in checks["every-second"].values()]
+    assert ["in_progress", "in_progress", "ok"] in seconds
+    (fired,) = checks["daily"].values()
+    assert [one["status"] for one in fired] == ["in_progress", "in_progress", "error"]
     config = {"schedule": {"type": "crontab", "value": "0 9 * * *"}, "timezone": "Europe/Berlin"}
-    assert [one.get("monitor_config") for one in checks] == [config, config, None]
+    assert [one.get("monitor_config") for one in fired] == [config, config, None]
 
 
 def test_a_monitor_has_the_times_of_its_schedule() -> None:

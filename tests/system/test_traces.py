@@ -34,7 +34,7 @@ pytestmark = pytest.mark.system
 KINDS = ("process", "fork", "thread", "coroutine")
 
 TRACED = """
-import json, os, signal, sys, time
+import contextlib, json, os, signal, sys, time
 from headrace import Headrace, Retry, current_job
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -82,7 +82,7 @@ def snooze():
     if not current_job().snoozes:
         current_job().snooze(0.01)
 
-@app.task
+@app.task(kind="fork")  # so that it takes no spans of others with it
 def die():
     if current_job().attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -112,6 +112,15 @@ def says():
     with trace.get_tracer("shop").start_as_current_span("own") as span:
         logging.getLogger("shop").warning("hello")
     raise ValueError
+
+@app.middleware
+@contextlib.contextmanager
+def around(job):
+    with trace.get_tracer("shop").start_as_current_span("around") if job.task == "tasks.framed" else contextlib.nullcontext():
+        yield
+
+@app.task
+def framed(): return _own("own")
 
 @app.task
 def sum_of(left, right): return left + right
@@ -160,17 +169,49 @@ def hexa(number: int, digits: int) -> str:
     return f"0x{number:0{digits}x}"
 
 
-def test_a_start_is_a_child_of_its_sender_and_the_jobs_own_spans_are_below_it(
+def test_each_start_belongs_to_the_trace_of_its_sender(
     headrace: Program, app: Headrace, sent: InMemorySpanExporter
 ) -> None:
+    """One worker runs a job of each sort; each assertion reads its spans."""
     jobs = {kind: app.by_name(f"tasks.{kind}", queue="mail").enqueue() for kind in KINDS}
-    headrace.burst("--queues", "mail")
-    for send, (kind, job) in zip(sent.get_finished_spans(), jobs.items(), strict=True):
+    sends = sent.get_finished_spans()
+    for task in ("parent", "snooze", "framed", "die", "says"):
+        app.by_name(f"tasks.{task}").enqueue()
+    app.by_name("tasks.fail").enqueue(1)
+    sender = trace.SpanContext(7, 7, is_remote=True, trace_flags=trace.TraceFlags(1),
+                               trace_state=trace.TraceState([("vendor", "x")]))  # fmt: skip
+    context = baggage.set_baggage("tenant", "acme", trace.set_span_in_context(trace.NonRecordingSpan(sender)))
+    token = contexts.attach(context)
+    try:
+        at_once, late = (app.by_name("tasks.carried").options(delay=delay).enqueue() for delay in (0, 0.01))
+    finally:
+        contexts.detach(token)
+    # A job without room for the context is stored without it.
+    full = {f"header-{n}": "x" for n in range(16)}
+    crowded = app.by_name("tasks.thread", headers=full).enqueue()
+    assert dict(crowded.refresh().headers) == full
+    lines = headrace.burst("--queues", "default,mail", "--log", "json").err.splitlines()
+    for send, (kind, job) in zip(sends, jobs.items(), strict=True):
         _is_a_child_of_its_sender(headrace, kind, job, send)
+    assert at_once.result(timeout=0) == ["acme", "x"]
+    # A trace of its own begins without what vendors know of another one.
+    assert late.result(timeout=0) == ["acme", None]
+    start = _start(headrace, crowded)
+    assert (start["parent_id"], start["links"]) == (None, [])
+    _is_below_what_encloses_it(headrace)
+    _fails_and_snoozes(headrace)
+    _is_named_in_log_lines(headrace, [json.loads(line) for line in lines if line.startswith("{")])
+
+
+def _start(headrace: Program, job: Job[Any]) -> dict[str, Any]:
+    """The span of the only start of a job."""
+    found = spans(headrace, f"process {job.refresh().task}")
+    (start,) = (one for one in found if one["attributes"]["messaging.message.id"] == job.id)
+    return start
 
 
 def _is_a_child_of_its_sender(headrace: Program, kind: str, job: Job[Any], send: ReadableSpan) -> None:
-    (start,) = spans(headrace, f"process tasks.{kind}")
+    start = _start(headrace, job)
     (own,) = (one for one in spans(headrace, "own") if one["context"]["trace_id"] == start["context"]["trace_id"])
     assert send.name == f"send tasks.{kind}"
     assert send.kind.name == "PRODUCER"
@@ -197,6 +238,54 @@ def _is_a_child_of_its_sender(headrace: Program, kind: str, job: Job[Any], send:
         "headrace.correlation": f"{send.context.trace_id:032x}",
     }  # fmt: skip
     assert start["status"] == {"status_code": "UNSET"}
+
+
+def _is_below_what_encloses_it(headrace: Program) -> None:
+    """Jobs that a job enqueues, and spans below a middleware's."""
+    (above,), (send,) = (spans(headrace, name) for name in ("process tasks.parent", "send tasks.process"))
+    (below,) = (
+        one for one in spans(headrace, "process tasks.process") if one["parent_id"] == send["context"]["span_id"]
+    )
+    assert send["parent_id"] == above["context"]["span_id"]
+    assert len({span["context"]["trace_id"] for span in (above, send, below)}) == 1
+    (start,), (middle,) = spans(headrace, "process tasks.framed"), spans(headrace, "around")
+    assert middle["parent_id"] == start["context"]["span_id"]
+    assert middle["context"]["span_id"] in [one["parent_id"] for one in spans(headrace, "own")]
+
+
+def _fails_and_snoozes(headrace: Program) -> None:
+    """Each failed start is an error, a retry a trace of its own, and a snooze no error."""
+    first, second = spans(headrace, "process tasks.fail")
+    assert first["status"]["status_code"] == "ERROR"
+    assert (first["attributes"]["headrace.outcome"], first["attributes"]["error.type"]) == ("retry", "ValueError")
+    (event,) = first["events"]
+    assert event["name"] == "exception"
+    assert "in fail" in event["attributes"]["exception.stacktrace"]
+    assert "canary" not in json.dumps(first)
+    assert second["status"] == {"status_code": "UNSET"}
+    assert second["attributes"]["headrace.attempt"] == 2
+    assert second["context"]["trace_id"] != first["context"]["trace_id"]
+    assert second["links"][0]["context"]["trace_id"] == first["context"]["trace_id"]
+    outcomes = [(s["attributes"]["headrace.outcome"], s["status"]) for s in spans(headrace, "process tasks.snooze")]
+    assert outcomes == [("snoozed", {"status_code": "UNSET"}), ("succeeded", {"status_code": "UNSET"})]
+
+
+def _is_named_in_log_lines(headrace: Program, lines: list[dict[str, Any]]) -> None:
+    """And the start after a killed one reports that one."""
+    (hello,) = [line for line in lines if line["event"] == "hello"]
+    (failed,) = [line for line in lines if line.get("code") == "job.failed" and line["task"] == "tasks.says"]
+    (start,) = spans(headrace, "process tasks.says")
+    (own,) = (one for one in spans(headrace, "own") if one["parent_id"] == start["context"]["span_id"])
+    assert hello["trace_id"] == start["context"]["trace_id"].removeprefix("0x")
+    assert hello["span_id"] == own["context"]["span_id"].removeprefix("0x")
+    assert failed["trace_id"] == hello["trace_id"]
+    (start,) = spans(headrace, "process tasks.die")
+    (event,) = start["events"]
+    assert event["name"] == "previous start crashed"
+    assert event["attributes"]["headrace.crash.signal"] == 9
+    assert event["attributes"]["headrace.crash.attempt"] == 1
+    assert event["attributes"]["headrace.crash.peak_memory"] > 1 << 20
+    assert ":" in event["attributes"]["headrace.crash.worker"]
 
 
 def test_a_sampler_knows_the_task_and_a_refused_send_is_an_error(
@@ -230,17 +319,6 @@ def test_a_sampler_knows_the_task_and_a_refused_send_is_an_error(
     assert [event.name for event in span.events] == ["exception"]
 
 
-def test_what_a_job_enqueues_is_below_its_start(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
-    app.by_name("tasks.parent").enqueue()
-    headrace.burst()
-    (above,), (send,), (below,) = (
-        spans(headrace, f"{what}") for what in ("process tasks.parent", "send tasks.process", "process tasks.process")
-    )
-    assert send["parent_id"] == above["context"]["span_id"]
-    assert below["parent_id"] == send["context"]["span_id"]
-    assert len({span["context"]["trace_id"] for span in (above, send, below)}) == 1
-
-
 def test_delayed_jobs_and_one_of_many_begin_traces_that_link_to_their_sender(
     headrace: Program, app: Headrace, sent: InMemorySpanExporter
 ) -> None:
@@ -263,27 +341,6 @@ def test_delayed_jobs_and_one_of_many_begin_traces_that_link_to_their_sender(
     assert {span["parent_id"] for span in siblings} == {hexa(few.context.span_id, 16)}
 
 
-def test_each_failed_start_is_an_error_and_a_retry_a_trace_of_its_own_and_a_snooze_is_no_error(
-    headrace: Program, app: Headrace, sent: InMemorySpanExporter
-) -> None:
-    app.by_name("tasks.fail").enqueue(1)
-    app.by_name("tasks.snooze").enqueue()
-    headrace.burst()
-    first, second = spans(headrace, "process tasks.fail")
-    assert first["status"]["status_code"] == "ERROR"
-    assert (first["attributes"]["headrace.outcome"], first["attributes"]["error.type"]) == ("retry", "ValueError")
-    (event,) = first["events"]
-    assert event["name"] == "exception"
-    assert "in fail" in event["attributes"]["exception.stacktrace"]
-    assert "canary" not in json.dumps(first)
-    assert second["status"] == {"status_code": "UNSET"}
-    assert second["attributes"]["headrace.attempt"] == 2
-    assert second["context"]["trace_id"] != first["context"]["trace_id"]
-    assert second["links"][0]["context"]["trace_id"] == first["context"]["trace_id"]
-    outcomes = [(s["attributes"]["headrace.outcome"], s["status"]) for s in spans(headrace, "process tasks.snooze")]
-    assert outcomes == [("snoozed", {"status_code": "UNSET"}), ("succeeded", {"status_code": "UNSET"})]
-
-
 def test_a_start_that_is_stopped_is_no_error(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
     waits = headrace.directory / "waits"
     worker = Worker(headrace.start("worker", "tasks:app", "--processes", "1", "--shutdown-timeout", "5s"))
@@ -301,62 +358,6 @@ def test_a_start_that_is_stopped_is_no_error(headrace: Program, app: Headrace, s
     starts = spans(headrace, "process tasks.wait")
     assert [start["attributes"]["headrace.outcome"] for start in starts] == ["cancelled", "interrupted"]
     assert [(start["status"], start["events"]) for start in starts] == [({"status_code": "UNSET"}, [])] * 2
-
-
-def test_baggage_and_what_vendors_add_travel_with_the_trace(
-    headrace: Program, app: Headrace, sent: InMemorySpanExporter
-) -> None:
-    sender = trace.SpanContext(7, 7, is_remote=True, trace_flags=trace.TraceFlags(1),
-                               trace_state=trace.TraceState([("vendor", "x")]))  # fmt: skip
-    context = baggage.set_baggage("tenant", "acme", trace.set_span_in_context(trace.NonRecordingSpan(sender)))
-    token = contexts.attach(context)
-    try:
-        at_once, late = (app.by_name("tasks.carried").options(delay=delay).enqueue() for delay in (0, 0.01))
-    finally:
-        contexts.detach(token)
-    headrace.burst()
-    assert at_once.result(timeout=0) == ["acme", "x"]
-    # A trace of its own begins without what vendors know of another one.
-    assert late.result(timeout=0) == ["acme", None]
-
-
-def test_the_span_is_around_all_middleware(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
-    around = """
-import contextlib
-
-@app.middleware
-@contextlib.contextmanager
-def around(job):
-    with trace.get_tracer("shop").start_as_current_span("around"):
-        yield
-"""
-    headrace.write("tasks", TRACED + around)
-    app.by_name("tasks.process").enqueue()
-    headrace.burst()
-    (start,), (middle,), (own,) = (spans(headrace, name) for name in ("process tasks.process", "around", "own"))
-    assert middle["parent_id"] == start["context"]["span_id"]
-    assert own["parent_id"] == middle["context"]["span_id"]
-
-
-def test_log_lines_name_the_trace_and_the_span_and_the_start_after_a_killed_one_tells_of_it(
-    headrace: Program, app: Headrace, sent: InMemorySpanExporter
-) -> None:
-    app.by_name("tasks.die").enqueue()
-    app.by_name("tasks.says").enqueue()
-    lines = [json.loads(line) for line in headrace.burst("--log", "json").err.splitlines() if line.startswith("{")]
-    (hello,) = [line for line in lines if line["event"] == "hello"]
-    (failed,) = [line for line in lines if line.get("code") == "job.failed"]
-    (start,), (own,) = spans(headrace, "process tasks.says"), spans(headrace, "own")
-    assert hello["trace_id"] == start["context"]["trace_id"].removeprefix("0x")
-    assert hello["span_id"] == own["context"]["span_id"].removeprefix("0x")
-    assert failed["trace_id"] == hello["trace_id"]
-    (start,) = spans(headrace, "process tasks.die")
-    (event,) = start["events"]
-    assert event["name"] == "previous start crashed"
-    assert event["attributes"]["headrace.crash.signal"] == 9
-    assert event["attributes"]["headrace.crash.attempt"] == 1
-    assert event["attributes"]["headrace.crash.peak_memory"] > 1 << 20
-    assert ":" in event["attributes"]["headrace.crash.worker"]
 
 
 def test_a_workflow_is_one_trace(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
@@ -448,18 +449,6 @@ def test_a_collector_that_hangs_or_refuses_holds_up_neither_jobs_nor_the_end_of_
     headrace.burst()
     assert all(job.result(timeout=0) for job in jobs)
     assert spans(headrace, "process tasks.process") == []
-
-
-def test_a_job_without_room_for_the_context_is_stored_without_it(
-    headrace: Program, app: Headrace, sent: InMemorySpanExporter
-) -> None:
-    full = {f"header-{n}": "x" for n in range(16)}
-    job = app.by_name("tasks.process", headers=full).enqueue()
-    assert dict(job.refresh().headers) == full
-    headrace.burst()
-    (start,) = spans(headrace, "process tasks.process")
-    assert start["parent_id"] is None
-    assert start["links"] == []
 
 
 def test_headers_that_a_middleware_adds_to_the_context_are_measured(app: Headrace, sent: InMemorySpanExporter) -> None:
