@@ -80,15 +80,15 @@ def test_a_dispatcher_that_never_moves_again_does_not_hold_up_the_end(server: Se
     assert "the dispatcher has not moved for 2 s" in worker.log()
 
 
-@pytest.mark.parametrize("how", ["raises", "fails", "exits", "hangs"])
+@pytest.mark.parametrize("ways", [("raises", "fails"), ("exits",), ("hangs",)])
 def test_jobs_learn_of_a_shutdown_and_tidy_up_before_they_go_back(
-    server: Server, new_fleet: NewFleet, how: str
+    server: Server, new_fleet: NewFleet, ways: tuple[str, ...]
 ) -> None:
     """Whatever the tidying up comes to, the job goes back uncharged."""
     # To tidy up takes a moment, in which the machine may do something else.
     fleet = new_fleet(server.url, shutdown_timeout=10.0, kill_timeout=2.0, lease=LONG_LEASE)
-    worker = fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.tidy", how) for kind in KINDS]
+    worker = fleet.worker(kinds=ALL, processes=len(ways), forks=len(ways))
+    jobs = [fleet.enqueue(f"{kind}.tidy", how) for kind in KINDS for how in ways]
     for job in jobs:
         fleet.started(job)
     worker.terminate()
@@ -101,7 +101,7 @@ def test_jobs_learn_of_a_shutdown_and_tidy_up_before_they_go_back(
         (attempt,) = record.attempts
         assert attempt.outcome == "interrupted"
     fleet.worker(kinds=ALL)
-    assert [job.result(timeout=60) for job in jobs] == [2] * 4
+    assert [job.result(timeout=60) for job in jobs] == [2] * len(jobs)
 
 
 def test_a_signal_that_comes_twice_at_once_counts_once(fleet: Fleet, tmp_path: Path) -> None:
