@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,37 +21,40 @@ pytestmark = [pytest.mark.any_server, pytest.mark.system]
 KINDS = ("note", "note_thread", "note_fork", "note_async")
 
 
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with the tables of the project and no row."""
+    directory = tmp_path_factory.mktemp("tables")
+    Project(directory, "redis://127.0.0.1:1").tables()
+    return directory / "db.sqlite3"
+
+
 @pytest.fixture
-def project(tmp_path: Path, url: str) -> Project:
+def project(tmp_path: Path, url: str, tables: Path) -> Project:
     made = Project(tmp_path, url)
-    made.tables()
+    shutil.copy(tables, tmp_path)
     return made
 
 
-def test_a_job_runs_by_three_lines_and_manage_py(project: Project) -> None:
-    project.python(
-        'from shop.tasks import *\nfor task in (note, note_thread, note_fork, note_async): task.enqueue("a")'
-    )
-    project.manage("headrace", "worker", "--burst", "--processes", "1")
-    found = project.python("import json; from shop.models import Order; print(json.dumps(Order.objects.count()))")
-    assert found == 4
-
-
-def test_the_worker_sets_django_up_once_in_the_supervisor(project: Project) -> None:
-    project.write("shop/__init__", "")
+def test_jobs_run_by_three_lines_and_manage_py_of_any_directory(
+    project: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Jobs of each kind. The worker sets Django up once, in its supervisor."""
     project.write(
         "shop/apps",
         "import os\nfrom django.apps import AppConfig\n"
         "class ShopConfig(AppConfig):\n    name = 'shop'\n"
-        "    def ready(self):\n        print(os.getpid(), file=open('ready', 'a'))\n",
+        f"    def ready(self):\n        print(os.getpid(), file=open({str(project.directory / 'ready')!r}, 'a'))\n",
     )
-    project.python("from shop.tasks import note\nfor n in range(4): note.enqueue(str(n))")
+    project.python(f"from shop.tasks import *\nfor task in ({', '.join(KINDS)}): task.enqueue('a')")
     before = (project.directory / "ready").read_text().split()
-    project.manage("headrace", "worker", "--burst", "--processes", "2")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    project.manage("headrace", "worker", "--burst", "--processes", "2", cwd=elsewhere)
     after = (project.directory / "ready").read_text().split()[len(before) :]
     pids = project.python(
         "import json; from shop.models import Order; print(json.dumps([o.pid for o in Order.objects.all()]))"
     )
+    assert len(pids) == len(KINDS)
     # manage.py itself, which becomes the worker: one process.
     assert len(set(after)) == 1
     assert len(after) == 2
@@ -64,6 +68,7 @@ def test_settings_are_below_the_environment_and_flags(project: Project) -> None:
     assert project.python(code) == ["env", "HEADRACE_NAMESPACE"]
     project.python("from shop.tasks import note; note.enqueue('a')")
     assert json.loads(project.manage("headrace", "queues", "list", "--json"))["ready"] == 1
+    assert "Usage: headrace" in project.manage("headrace", "--help")
     assert "no queue has held work" in project.manage("headrace", "queues", "list", "--namespace", "shop").lower()
     del project.environment["HEADRACE_NAMESPACE"]
     project.python("from shop.tasks import note; note.enqueue('a'); note.enqueue('b')")
@@ -92,15 +97,6 @@ def test_a_module_of_tasks_may_set_django_up_itself(project: Project) -> None:
     assert (
         project.python("import json; from headrace.contrib.django import app; print(json.dumps(len(app.tasks)))") == 4
     )
-
-
-def test_the_command_line_works_from_any_directory(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    project.python("from shop.tasks import note; note.enqueue('a')")
-    project.manage("headrace", "worker", "--burst", "--processes", "1", cwd=elsewhere)
-    found = project.python("import json; from shop.models import Order; print(json.dumps(Order.objects.count()))")
-    assert found == 1
-    assert "Usage: headrace" in project.manage("headrace", "--help")
 
 
 def test_a_program_that_names_the_module_needs_no_manage_py(project: Project) -> None:
