@@ -27,9 +27,8 @@ from headrace.model.job_record import Page
 from headrace.protocol import overviews
 from headrace.protocol.operations import AlarmNote, StoredWatch, note_alarms, stored_watches, watch_name
 from headrace.protocol.overviews import Overview
-from headrace.protocol.script import Call
 from headrace.settings import Duration
-from headrace.store.client import Client, Steps, single, together
+from headrace.store.client import Client, Steps, single, then, together, twin, verb
 
 if TYPE_CHECKING:
     from headrace.stats import Stats
@@ -109,19 +108,15 @@ class Alarms:
             )
         self.declared[name] = rule
 
-    def page(self) -> Page[AlarmRecord]:
+    @verb
+    def page(self) -> Steps[Page[AlarmRecord]]:
         """All alarms that a worker looked at within a week, the raised ones first, then by name.
 
         Cost: one round trip.
         """
-        return _alarms(self._client.run(self._stored()))
+        return then(stored_watches(self._client.keys), _alarms)
 
-    async def apage(self) -> Page[AlarmRecord]:
-        """See :meth:`page`."""
-        return _alarms(await self._client.arun(self._stored()))
-
-    def _stored(self) -> Call[list[StoredWatch]]:
-        return stored_watches(self._client.keys)
+    apage = twin(page)
 
 
 def _alarms(found: list[StoredWatch]) -> Page[AlarmRecord]:

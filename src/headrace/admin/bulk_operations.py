@@ -37,7 +37,7 @@ from headrace.protocol.operations import (
 )
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
-from headrace.store.client import Client, Steps
+from headrace.store.client import Client, Steps, twin, verb
 from headrace.tasks.bound_task import new_id
 from headrace.tasks.edited_job import check_id
 
@@ -81,7 +81,8 @@ class BulkOperations:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def count(self, verb: str, which: JobFilter) -> JobCount:
+    @verb
+    def count(self, verb: str, which: JobFilter) -> Steps[JobCount]:
         """How many jobs a verb would be done on; at most 6,000 are looked at, or 3,000 with a cause.
 
         Raises:
@@ -89,12 +90,9 @@ class BulkOperations:
 
         Cost: one round trip to cancel all of one structure, else one for each 400 jobs, or 200 with a cause.
         """
-        return self._client.drive(_count(self._client, verb, which))
+        return _count(self._client, verb, which)
 
-    async def acount(self, verb: str, which: JobFilter) -> JobCount:
-        """See :meth:`count`."""
-        return await self._client.adrive(_count(self._client, verb, which))
-
+    @verb
     def start(
         self,
         verb: str,
@@ -105,7 +103,7 @@ class BulkOperations:
         rate: int = 0,
         total: JobCount | None = None,
         id: str | None = None,
-    ) -> BulkOperation:
+    ) -> Steps[BulkOperation]:
         """Store a job that does a verb on all jobs which a filter means now.
 
         Args:
@@ -125,21 +123,18 @@ class BulkOperations:
         Cost: three round trips, two for each further shard, and those of a count; in a full store up to 20 pieces of a
         deletion, done here first.
         """
-        return self._client.drive(_start(self._client, verb, which, who, by, rate, total, id))
-
-    async def astart(
-        self,
-        verb: str,
-        which: JobFilter,
-        *,
-        who: str,
-        by: str = "program",
-        rate: int = 0,
-        total: JobCount | None = None,
-        id: str | None = None,
-    ) -> BulkOperation:
-        """See :meth:`start`."""
-        return await self._client.adrive(_start(self._client, verb, which, who, by, rate, total, id))
+        _check(verb, which, rate)
+        if by not in MEANS:
+            raise OptionsError(f"by must be one of {', '.join(MEANS)}, not {by!r}")
+        id = new_id(self._client.keys.shard) if id is None else check_id(id)
+        counted = total if total is not None else (yield from _count(self._client, verb, which))
+        for keys, part in _parts(self._client, id):
+            bound: CountedPiece = yield operations.count_meant(keys, which, 1)
+            request = BulkRequest(
+                verb, which, bound.now, rate, counted.matched, exact=counted.exact, who=storable(who, 200), by=by
+            )
+            yield from _stored(self._client, keys, part, request)
+        return (yield from _read(self._client, id))
 
     def pieces(self, verb: str, which: JobFilter, *, rate: int = 0) -> Iterator[BulkProgress]:
         """Do a verb here, piece by piece, without a worker; gives how far it is after each piece.
@@ -158,7 +153,8 @@ class BulkOperations:
                 done[keys.shard] = progress
                 yield added(done)
 
-    def get(self, id: str) -> BulkOperation:
+    @verb
+    def get(self, id: str) -> Steps[BulkOperation]:
         """How far an operation is.
 
         Raises:
@@ -166,13 +162,10 @@ class BulkOperations:
 
         Cost: one round trip.
         """
-        return self._client.drive(_read(self._client, id))
+        return _read(self._client, id)
 
-    async def aget(self, id: str) -> BulkOperation:
-        """See :meth:`get`."""
-        return await self._client.adrive(_read(self._client, id))
-
-    def page(self, *, limit: int = 100, after: str | None = None) -> Page[BulkOperation]:
+    @verb
+    def page(self, *, limit: int = 100, after: str | None = None) -> Steps[Page[BulkOperation]]:
         """Operations, the newest first; those of a week are stored.
 
         Args:
@@ -184,13 +177,14 @@ class BulkOperations:
 
         Cost: one round trip for each 100.
         """
-        return self._client.drive(_operations(self._client, limit, after))
+        page = yield from own_page(self._client, limit, after)
+        found = [one for record in page if (one := operation_of(record)) is not None]
+        if self._client.count > 1:
+            found = yield from _wholes(self._client, [one.id for one in found if not shard_of(one.id)])
+        return Page(found, page.count, page.next)
 
-    async def apage(self, *, limit: int = 100, after: str | None = None) -> Page[BulkOperation]:
-        """See :meth:`page`."""
-        return await self._client.adrive(_operations(self._client, limit, after))
-
-    def stop(self, id: str) -> BulkOperation:
+    @verb
+    def stop(self, id: str) -> Steps[BulkOperation]:
         """Do no further piece of an operation: cancel its job. What is done stays done.
 
         Raises:
@@ -198,19 +192,16 @@ class BulkOperations:
 
         Cost: three round trips, one for each further shard.
         """
-        return self._client.drive(_stop(self._client, id))
+        yield from _read(self._client, id)
+        for keys, part in _parts(self._client, id):
+            yield produce.cancel(keys, part, microseconds(KEPT))
+        return (yield from _read(self._client, id))
 
-    async def astop(self, id: str) -> BulkOperation:
-        """See :meth:`stop`."""
-        return await self._client.adrive(_stop(self._client, id))
-
-
-def _operations(client: Client, limit: int, after: str | None) -> Steps[Page[BulkOperation]]:
-    page = yield from own_page(client, limit, after)
-    found = [one for record in page if (one := operation_of(record)) is not None]
-    if client.count > 1:
-        found = yield from _wholes(client, [one.id for one in found if not shard_of(one.id)])
-    return Page(found, page.count, page.next)
+    acount = twin(count)
+    astart = twin(start)
+    aget = twin(get)
+    apage = twin(page)
+    astop = twin(stop)
 
 
 def _parts(client: Client, id: str) -> list[tuple[Keys, str]]:
@@ -277,23 +268,6 @@ def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
     return JobCount(whole, whole, True)
 
 
-def _start(
-    client: Client, verb: str, which: JobFilter, who: str, by: str, rate: int, total: JobCount | None, id: str | None
-) -> Steps[BulkOperation]:
-    _check(verb, which, rate)
-    if by not in MEANS:
-        raise OptionsError(f"by must be one of {', '.join(MEANS)}, not {by!r}")
-    id = new_id(client.keys.shard) if id is None else check_id(id)
-    counted = total if total is not None else (yield from _count(client, verb, which))
-    for keys, part in _parts(client, id):
-        bound: CountedPiece = yield operations.count_meant(keys, which, 1)
-        request = BulkRequest(
-            verb, which, bound.now, rate, counted.matched, exact=counted.exact, who=storable(who, 200), by=by
-        )
-        yield from _stored(client, keys, part, request)
-    return (yield from _read(client, id))
-
-
 def _stored(client: Client, keys: Keys, id: str, request: BulkRequest) -> Steps[None]:
     told, tries, total = b"", ROOM_PIECES if request.verb == "delete" else 0, request.total
     while True:
@@ -308,13 +282,6 @@ def _stored(client: Client, keys: Keys, id: str, request: BulkRequest) -> Steps[
         tries -= 1
         told = yield _piece(client, keys, request, "", id, told)
         request = msgspec.structs.replace(request, total=max(0, total - progress_of(told).done))
-
-
-def _stop(client: Client, id: str) -> Steps[BulkOperation]:
-    yield from _read(client, id)
-    for keys, part in _parts(client, id):
-        yield produce.cancel(keys, part, microseconds(KEPT))
-    return (yield from _read(client, id))
 
 
 def _piece(client: Client, keys: Keys, request: BulkRequest, id: str, name: str, told: bytes) -> Call[bytes]:

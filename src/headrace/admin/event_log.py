@@ -34,7 +34,7 @@ from headrace.model.job_record import Page
 from headrace.protocol import operations
 from headrace.protocol.operations import StreamPiece
 from headrace.protocol.script import Call
-from headrace.store.client import Client, Steps
+from headrace.store.client import Client, Steps, then, twin, verb
 
 # Seconds between two looks of one who follows, and events that one look takes.
 EVERY = 1.0
@@ -50,9 +50,10 @@ class EventLog:
     def __init__(self, client: Client) -> None:
         self._client = client
 
+    @verb
     def page(
         self, kinds: Sequence[str] = (), *, limit: int = 100, after: str | None = None, order: Order = "desc"
-    ) -> Page[EventRecord]:
+    ) -> Steps[Page[EventRecord]]:
         """Events by time.
 
         Args:
@@ -66,21 +67,14 @@ class EventLog:
 
         Cost: one round trip.
         """
-        return _event_page(self._client.run(self._told(kinds, limit, after, order)))
+        place, size, desc = stream_position(after), check_limit(limit), descending(order)
+        call = operations.told(self._client.keys, "events", size, place, desc=desc, kinds=check_kinds(kinds))
+        return then(call, _event_page)
 
-    async def apage(
-        self, kinds: Sequence[str] = (), *, limit: int = 100, after: str | None = None, order: Order = "desc"
-    ) -> Page[EventRecord]:
-        """See :meth:`page`."""
-        return _event_page(await self._client.arun(self._told(kinds, limit, after, order)))
-
-    def newest(self) -> str:
+    @verb
+    def newest(self) -> Steps[str]:
         """The id of the newest event, to follow from; ``0-0`` when there is none. Cost: one round trip."""
-        return self._client.run(self._end()).newest or "0-0"
-
-    async def anewest(self) -> str:
-        """See :meth:`newest`."""
-        return (await self._client.arun(self._end())).newest or "0-0"
+        return then(operations.told(self._client.keys, "events", 0), lambda found: found.newest or "0-0")
 
     def follow(self, kinds: Sequence[str] = (), *, after: str | None = None) -> Iterator[EventRecord]:
         """Give each event once, in order, as it happens; never ends.
@@ -136,17 +130,11 @@ class EventLog:
             if not piece.last:
                 await asyncio.sleep(EVERY)
 
-    def _end(self) -> Call[StreamPiece]:
-        return operations.told(self._client.keys, "events", 0)
-
     def _piece(self, kinds: Sequence[str], place: str) -> Call[StreamPiece]:
         return operations.told(self._client.keys, "events", PIECE, place, desc=False, kinds=kinds)
 
-    def _told(self, kinds: Sequence[str], limit: int, after: str | None, order: str) -> Call[StreamPiece]:
-        place = stream_position(after)
-        return operations.told(
-            self._client.keys, "events", check_limit(limit), place, desc=descending(order), kinds=check_kinds(kinds)
-        )
+    apage = twin(page)
+    anewest = twin(newest)
 
 
 def check_kinds(kinds: Sequence[str]) -> list[str]:
@@ -179,7 +167,8 @@ class ActLog:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def page(self, *, limit: int = 100, after: str | None = None, order: Order = "desc") -> Page[Act]:
+    @verb
+    def page(self, *, limit: int = 100, after: str | None = None, order: Order = "desc") -> Steps[Page[Act]]:
         """Acts by time.
 
         Args:
@@ -192,12 +181,10 @@ class ActLog:
 
         Cost: one round trip.
         """
-        return _act_page(self._client.run(self._told(limit, after, order)))
+        place, size = stream_position(after), check_limit(limit)
+        return then(operations.told(self._client.keys, "acts", size, place, desc=descending(order)), _act_page)
 
-    async def apage(self, *, limit: int = 100, after: str | None = None, order: Order = "desc") -> Page[Act]:
-        """See :meth:`page`."""
-        return _act_page(await self._client.arun(self._told(limit, after, order)))
-
+    @verb
     def record(
         self,
         verb: str,
@@ -209,7 +196,7 @@ class ActLog:
         scope: str = "",
         count: int = 1,
         reply: str = "",
-    ) -> str:
+    ) -> Steps[str]:
         """Record what a person did, after the store has replied; texts are cut to 500 characters.
 
         Args:
@@ -230,22 +217,18 @@ class ActLog:
 
         Cost: two round trips, and two more for each act that another records meanwhile.
         """
-        return self._client.drive(self._tell(verb, kind, name, who, by, scope, count, reply))
-
-    async def arecord(
-        self,
-        verb: str,
-        kind: str,
-        name: str = "",
-        *,
-        who: str,
-        by: str = "program",
-        scope: str = "",
-        count: int = 1,
-        reply: str = "",
-    ) -> str:
-        """See :meth:`record`."""
-        return await self._client.adrive(self._tell(verb, kind, name, who, by, scope, count, reply))
+        if by not in MEANS:
+            raise OptionsError(f"by must be one of {', '.join(MEANS)}, not {by!r}")
+        texts = {"who": who, "by": by, "verb": verb, "kind": kind, "name": name, "scope": scope, "reply": reply}
+        kept = {field: storable(text) for field, text in texts.items() if text}
+        keys, request = self._client.keys, os.urandom(8).hex()
+        while True:
+            newest: StreamPiece = yield operations.told(keys, "acts", 1)
+            ((last, before),) = newest.rows or [("", {})]
+            chain = entry_hash(last, before) if last else ""
+            id: str = yield operations.tell(keys, "acts", request, {**kept, "count": count, "chain": chain}, last)
+            if id:
+                return id
 
     def export(self, since: float = 0.0) -> Iterator[ChainedAct]:
         """Give all acts that are kept, oldest first, with the hashes that chain them; see :func:`chain_breach`.
@@ -273,25 +256,8 @@ class ActLog:
     def _exported(self, after: str) -> Call[StreamPiece]:
         return operations.told(self._client.keys, "acts", 1000, after, desc=False)
 
-    def _told(self, limit: int, after: str | None, order: str) -> Call[StreamPiece]:
-        place = stream_position(after)
-        return operations.told(self._client.keys, "acts", check_limit(limit), place, desc=descending(order))
-
-    def _tell(
-        self, verb: str, kind: str, name: str, who: str, by: str, scope: str, count: int, reply: str
-    ) -> Steps[str]:
-        if by not in MEANS:
-            raise OptionsError(f"by must be one of {', '.join(MEANS)}, not {by!r}")
-        texts = {"who": who, "by": by, "verb": verb, "kind": kind, "name": name, "scope": scope, "reply": reply}
-        kept = {field: storable(text) for field, text in texts.items() if text}
-        keys, request = self._client.keys, os.urandom(8).hex()
-        while True:
-            newest: StreamPiece = yield operations.told(keys, "acts", 1)
-            ((last, before),) = newest.rows or [("", {})]
-            chain = entry_hash(last, before) if last else ""
-            id: str = yield operations.tell(keys, "acts", request, {**kept, "count": count, "chain": chain}, last)
-            if id:
-                return id
+    apage = twin(page)
+    arecord = twin(record)
 
 
 def _before(since: float) -> str:

@@ -21,7 +21,7 @@ from headrace.protocol import overviews, produce
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
-from headrace.store.client import Client, Steps
+from headrace.store.client import Client, Steps, then, twin, verb
 from headrace.tasks.edited_job import ByName, cancelled, check_id, deleted, edited, not_found, retried
 from headrace.tasks.job_handle import Job
 from headrace.tasks.reasons import Why, explain
@@ -118,7 +118,8 @@ class Jobs:
         self._tasks = tasks
         self._by_name = by_name
 
-    def get(self, id: str) -> Job[Any]:
+    @verb
+    def get(self, id: str) -> Steps[Job[Any]]:
         """A handle on the stored job of this id; its result has the type of its task, if that is defined here.
 
         Raises:
@@ -126,11 +127,7 @@ class Jobs:
 
         Cost: one round trip.
         """
-        return self._found(id, self._client.run(produce.read(self._client.keys, [check_id(id)])))
-
-    async def aget(self, id: str) -> Job[Any]:
-        """See :meth:`get`."""
-        return self._found(id, await self._client.arun(produce.read(self._client.keys, [check_id(id)])))
+        return then(produce.read(self._client.keys, [check_id(id)]), lambda found: self._found(id, found))
 
     def handle(self, record: Record) -> Job[Any]:
         """A handle on the job of a record that was read. Cost: none."""
@@ -159,7 +156,8 @@ class Jobs:
             raise OptionsError("app.job(id) is a handle on a stored job: @app.task makes a task")
         return Job(self._client, check_id(id), "", None, None, self._find)
 
-    def apply(self, verb: str, ids: Sequence[str]) -> list[JobReply]:
+    @verb
+    def apply(self, verb: str, ids: Sequence[str]) -> Steps[list[JobReply]]:
         """``retry``, ``cancel`` or ``delete`` several jobs, each as its handle would; what became of each, in order.
 
         Raises:
@@ -167,11 +165,7 @@ class Jobs:
 
         Cost: one round trip for each 500 jobs, two to cancel them.
         """
-        return self._client.drive(apply(self._client, self._find, verb, ids))
-
-    async def aapply(self, verb: str, ids: Sequence[str]) -> list[JobReply]:
-        """See :meth:`apply`."""
-        return await self._client.adrive(apply(self._client, self._find, verb, ids))
+        return apply(self._client, self._find, verb, ids)
 
     def again(self, id: str, changes: Mapping[str, Any] | None = None, *, request_id: str | None = None) -> Job[Any]:
         """A new job of the same task, with the options of a stored one and, but for ``changes``, its arguments.
@@ -201,22 +195,20 @@ class Jobs:
         job: Job[Any] = await edited(id, found[0], self.reader, self._by_name, changes or {}, request_id).aenqueue()
         return job
 
-    def why(self, id: str) -> Why:
+    @verb
+    def why(self, id: str) -> Steps[Why]:
         """Why a job does not run; see :meth:`headrace.Job.why`. A request id is answered with the job that it made.
 
         Cost: one round trip, or two.
         """
-        return self._client.drive(explain(self._client, id))
-
-    async def awhy(self, id: str) -> Why:
-        """See :meth:`why`."""
-        return await self._client.adrive(explain(self._client, id))
+        return explain(self._client, id)
 
     def reader(self, task: str) -> ValueReader:
         """What makes values of the arguments and results of this task; plain ones where it is not defined here."""
         known = self._tasks.get(task)
         return PlainReader(task) if known is None else known.signature
 
+    @verb
     def page(
         self,
         state: State | str,
@@ -230,7 +222,7 @@ class Jobs:
         since: datetime | None = None,
         until: datetime | None = None,
         values: bool = True,
-    ) -> Page[Record]:
+    ) -> Steps[Page[Record]]:
         """Jobs of one state, a page at a time.
 
         Finished ones are in the order of their ends, running ones of their starts, others of their due times.
@@ -256,27 +248,10 @@ class Jobs:
         these that hold jobs, 100 jobs that are read, or 1,000 that are looked at.
         """
         query = query_of(state, queue, task, key, limit, after, order, since, until, values)
-        return self._client.drive(page_of(self._client, self.reader, query)).page
+        return then(page_of(self._client, self.reader, query), lambda found: found.page)
 
-    async def apage(
-        self,
-        state: State | str,
-        *,
-        queue: str | None = None,
-        task: str | None = None,
-        key: str | None = None,
-        limit: int = 100,
-        after: str | None = None,
-        order: Order = "desc",
-        since: datetime | None = None,
-        until: datetime | None = None,
-        values: bool = True,
-    ) -> Page[Record]:
-        """See :meth:`page`."""
-        query = query_of(state, queue, task, key, limit, after, order, since, until, values)
-        return (await self._client.adrive(page_of(self._client, self.reader, query))).page
-
-    def own(self, *, limit: int = 100, after: str | None = None) -> Page[Record]:
+    @verb
+    def own(self, *, limit: int = 100, after: str | None = None) -> Steps[Page[Record]]:
         """Headrace's own jobs, which no other list shows: calls of hooks and bulk operations, the newest first.
 
         Args:
@@ -288,23 +263,22 @@ class Jobs:
 
         Cost: one round trip for each 100.
         """
-        return self._client.drive(own_page(self._client, limit, after))
+        return own_page(self._client, limit, after)
 
-    async def aown(self, *, limit: int = 100, after: str | None = None) -> Page[Record]:
-        """See :meth:`own`."""
-        return await self._client.adrive(own_page(self._client, limit, after))
-
-    def count(self, state: State | str) -> int:
+    @verb
+    def count(self, state: State | str) -> Steps[int]:
         """How many jobs are in a state now. Cost: one round trip, whatever the number of jobs."""
         name, call = state_of(state), overviews.overview(self._client.keys, details=False)
-        return self._client.run(call).states.get(name, 0)
-
-    async def acount(self, state: State | str) -> int:
-        """See :meth:`count`."""
-        name, call = state_of(state), overviews.overview(self._client.keys, details=False)
-        return (await self._client.arun(call)).states.get(name, 0)
+        return then(call, lambda found: found.states.get(name, 0))
 
     def _found(self, id: str, records: list[Record | None]) -> Job[Any]:
         if records[0] is None:
             raise not_found(id)
         return self.handle(records[0])
+
+    aget = twin(get)
+    aapply = twin(apply)
+    awhy = twin(why)
+    apage = twin(page)
+    aown = twin(own)
+    acount = twin(count)

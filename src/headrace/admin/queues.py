@@ -25,7 +25,7 @@ from headrace.settings import Duration, microseconds, seconds
 from headrace.stats.reading import Bucket
 from headrace.stats.resolutions import QUEUES
 from headrace.stats.stats import Stats
-from headrace.store.client import Client, Steps, single, together
+from headrace.store.client import Client, Steps, single, together, twin, verb
 
 if TYPE_CHECKING:
     from headrace.stats.prometheus import Page
@@ -153,7 +153,8 @@ class Queue:
         """See :attr:`paused`."""
         return self.name in await self._client.arun(operations.paused(self._client.keys))
 
-    def pause(self, duration: Duration | None = None, note: str = "") -> bool:
+    @verb
+    def pause(self, duration: Duration | None = None, note: str = "") -> Call[bool]:
         """Let no more jobs of the queue start; those that run go on. False when it was paused already.
 
         Args:
@@ -166,22 +167,17 @@ class Queue:
 
         Cost: one round trip.
         """
-        return self._client.run(self._pause(duration, note))
+        # Not even the shortest one may come out as 0, which has no end.
+        length = 0 if duration is None else max(1, microseconds(seconds(duration, "duration", zero=False)))
+        return operations.pause(self._client.keys, self.name, length, note=pause_note(note))
 
-    async def apause(self, duration: Duration | None = None, note: str = "") -> bool:
-        """See :meth:`pause`."""
-        return await self._client.arun(self._pause(duration, note))
-
-    def resume(self) -> bool:
+    @verb
+    def resume(self) -> Call[bool]:
         """Let jobs of the queue start again. False when it was not paused.
 
         Cost: one round trip.
         """
-        return self._client.run(operations.resume(self._client.keys, self.name))
-
-    async def aresume(self) -> bool:
-        """See :meth:`resume`."""
-        return await self._client.arun(operations.resume(self._client.keys, self.name))
+        return operations.resume(self._client.keys, self.name)
 
     def load(self, target: Duration = 30) -> QueueLoad:
         """What the queue has to do, and how many jobs at once that wants: for people and for autoscalers.
@@ -213,7 +209,8 @@ class Queue:
 
         return LoadQuestion(self._client.keys, self._stats(), self.name, target)
 
-    def purge(self) -> int:
+    @verb
+    def purge(self) -> Steps[int]:
         """Delete the jobs that are ready now; who waits for their results hears that they were cancelled.
 
         Scheduled and running jobs stay, and so do those that come during the purge: workflow nodes that it makes ready,
@@ -224,22 +221,10 @@ class Queue:
 
         Cost: one round trip per 1,000 jobs.
         """
-        return self._client.drive(self._purge())
-
-    async def apurge(self) -> int:
-        """See :meth:`purge`."""
-        return await self._client.adrive(self._purge())
-
-    def _pause(self, duration: Duration | None, note: str) -> Call[bool]:
-        # Not even the shortest one may come out as 0, which has no end.
-        length = 0 if duration is None else max(1, microseconds(seconds(duration, "duration", zero=False)))
-        return operations.pause(self._client.keys, self.name, length, note=pause_note(note))
+        return sum((yield from together([self._purge_shard(keys) for keys in self._client.shards])))
 
     def _count(self) -> Call[index_pages.IndexPage]:
         return index_pages.page(self._client.keys, f"ready:{self.name}", limit=1)
-
-    def _purge(self) -> Steps[int]:
-        return sum((yield from together([self._purge_shard(keys) for keys in self._client.shards])))
 
     def _purge_shard(self, keys: Keys) -> Steps[int]:
         removed: int
@@ -257,6 +242,10 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
+
+    apause = twin(pause)
+    aresume = twin(resume)
+    apurge = twin(purge)
 
 
 class Queues:

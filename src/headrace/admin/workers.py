@@ -21,7 +21,7 @@ from headrace.model.stacks import RunnerStacks, WorkerStacks
 from headrace.protocol import operations, overviews
 from headrace.protocol.overviews import WorkerFacts
 from headrace.settings import Duration, seconds
-from headrace.store.client import Client, Steps
+from headrace.store.client import Client, Steps, twin, verb
 
 # Seconds between looks for an answer.
 POLL = 0.1
@@ -41,7 +41,8 @@ class Workers:
             """Say which verb finds a worker: several names lead to one, and a look asks the server."""
             raise OptionsError(f"workers have no index: write app.workers.get({name!r:.80})")
 
-    def get(self, name: str) -> WorkerFacts:
+    @verb
+    def get(self, name: str) -> Steps[WorkerFacts]:
         """A live worker by its name, its ``host:pid``, its process id, or any beginning of its name that no other has.
 
         A worker with ``--reload`` is known by the ``host:pid`` and the process id of its parent, too.
@@ -51,13 +52,10 @@ class Workers:
 
         Cost: one round trip.
         """
-        return self._client.drive(_get(self._client, name))
+        return _get(self._client, name)
 
-    async def aget(self, name: str) -> WorkerFacts:
-        """See :meth:`get`."""
-        return await self._client.adrive(_get(self._client, name))
-
-    def scale(self, name: str, size: int, kind: TaskKind | None = None) -> WorkerFacts:
+    @verb
+    def scale(self, name: str, size: int, kind: TaskKind | None = None) -> Steps[WorkerFacts]:
         """Have a worker run this many jobs at once, while it works; what it removes finishes what runs.
 
         Nothing is lost, none runs twice, no attempt is counted: what a removed runner had not begun goes to the others.
@@ -74,13 +72,22 @@ class Workers:
 
         Cost: two round trips.
         """
-        return self._client.drive(_scale(self._client, name, size, kind))
+        if kind is not None and kind not in KINDS:
+            raise OptionsError(f"there is no kind {kind!r}: the kinds are {', '.join(KINDS)}")
+        if not is_whole(size) or not 1 <= size <= MOST[kind or "process"]:
+            raise OptionsError(
+                f"a worker has 1 to {MOST[kind or 'process']:,} runners, not {size!r}: start another worker"
+            )
+        worker = yield from _get(self._client, name)
+        kinds = [kind for kind in KINDS if kind in worker.sizes]
+        wanted = kind or (kinds[0] if kinds else "process")
+        if wanted not in kinds:
+            raise NotFound(f"{worker.owner} has no {wanted} runners: it has {', '.join(kinds) or 'none'}")
+        yield from _told(self._client, worker, f"scale:{wanted}:{size}")
+        return worker
 
-    async def ascale(self, name: str, size: int, kind: TaskKind | None = None) -> WorkerFacts:
-        """See :meth:`scale`."""
-        return await self._client.adrive(_scale(self._client, name, size, kind))
-
-    def stop(self, name: str) -> WorkerFacts:
+    @verb
+    def stop(self, name: str) -> Steps[WorkerFacts]:
         """Have a worker claim no more and end, as at a first TERM: what runs may finish within its shutdown timeout.
 
         Returns when the worker has been told. A service manager may start another in its place.
@@ -93,13 +100,10 @@ class Workers:
 
         Cost: two round trips.
         """
-        return self._client.drive(_ask(self._client, name, "stop"))
+        return _ask(self._client, name, "stop")
 
-    async def astop(self, name: str) -> WorkerFacts:
-        """See :meth:`stop`."""
-        return await self._client.adrive(_ask(self._client, name, "stop"))
-
-    def quiet(self, name: str) -> WorkerFacts:
+    @verb
+    def quiet(self, name: str) -> Steps[WorkerFacts]:
         """Have a worker claim no more, finish its jobs, and stay until it is told to stop, so that you can look at it.
 
         Its lease and its duties for the store go on. If its dispatcher crashes, the next one claims again.
@@ -112,11 +116,7 @@ class Workers:
 
         Cost: two round trips.
         """
-        return self._client.drive(_ask(self._client, name, "quiet"))
-
-    async def aquiet(self, name: str) -> WorkerFacts:
-        """See :meth:`quiet`."""
-        return await self._client.adrive(_ask(self._client, name, "quiet"))
+        return _ask(self._client, name, "quiet")
 
     def stacks(self, name: str, timeout: Duration = 5) -> list[RunnerStacks]:
         """What each runner of a worker does at this moment: the Python stacks of its threads.
@@ -154,6 +154,11 @@ class Workers:
             if found is not None:
                 return found
             await asyncio.sleep(POLL)
+
+    aget = twin(get)
+    ascale = twin(scale)
+    astop = twin(stop)
+    aquiet = twin(quiet)
 
 
 def _asking(client: Client, name: str) -> Steps[tuple[WorkerFacts, str]]:
@@ -213,20 +218,6 @@ def _own_names(worker: WorkerFacts) -> tuple[str, str, str]:
 def _parent_names(worker: WorkerFacts) -> tuple[str, str]:
     parent = worker.metadata.get("parent", "")
     return f"{worker.metadata.get('place', '').rpartition(':')[0]}:{parent}", parent
-
-
-def _scale(client: Client, name: str, size: int, kind: TaskKind | None) -> Steps[WorkerFacts]:
-    if kind is not None and kind not in KINDS:
-        raise OptionsError(f"there is no kind {kind!r}: the kinds are {', '.join(KINDS)}")
-    if not is_whole(size) or not 1 <= size <= MOST[kind or "process"]:
-        raise OptionsError(f"a worker has 1 to {MOST[kind or 'process']:,} runners, not {size!r}: start another worker")
-    worker = yield from _get(client, name)
-    kinds = [kind for kind in KINDS if kind in worker.sizes]
-    wanted = kind or (kinds[0] if kinds else "process")
-    if wanted not in kinds:
-        raise NotFound(f"{worker.owner} has no {wanted} runners: it has {', '.join(kinds) or 'none'}")
-    yield from _told(client, worker, f"scale:{wanted}:{size}")
-    return worker
 
 
 def _ask(client: Client, name: str, text: str) -> Steps[WorkerFacts]:

@@ -38,7 +38,7 @@ from headrace.schedules.timetables import (
     timing_of,
 )
 from headrace.settings import Duration, microseconds
-from headrace.store.client import Client, Steps, single
+from headrace.store.client import Client, Steps, single, then, twin, verb
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.submission import UnsentJob
 from headrace.workflows.definition import Workflow
@@ -211,69 +211,53 @@ class Schedule:
         self._client = client
         self._handle = handle
 
-    def read(self) -> ScheduleRecord:
+    @verb
+    def read(self) -> Steps[ScheduleRecord]:
         """What is stored of it. Raises NotFound: nothing is. Cost: one round trip."""
-        return self._one(self._client.run(self._read()))
+        return then(self._read(), self._one)
 
-    async def aread(self) -> ScheduleRecord:
-        """See :meth:`read`."""
-        return self._one(await self._client.arun(self._read()))
-
-    def next(self, count: int = 1) -> list[datetime]:
+    @verb
+    def next(self, count: int = 1) -> Steps[list[datetime]]:
         """When its next jobs are due, jitter included, in UTC; fewer where it ends before. Raises NotFound: nothing is
         stored of it. Raises OptionsError: ``count`` is not from 1 to 1,000, or the stored times cannot be read. Raises
         MissingExtra: this machine cannot reckon them. Cost: one round trip.
         """
-        page = self._client.run(self._read())
-        return upcoming(self._one(page), page.now, count)
+        return then(self._read(), lambda page: upcoming(self._one(page), page.now, count))
 
-    async def anext(self, count: int = 1) -> list[datetime]:
-        """See :meth:`next`."""
-        page = await self._client.arun(self._read())
-        return upcoming(self._one(page), page.now, count)
-
-    def ticks(self, count: int = 20) -> list[TickRecord]:
+    @verb
+    def ticks(self, count: int = 20) -> Steps[list[TickRecord]]:
         """What became of its last ticks, newest first: at most 100 are kept. Raises NotFound: nothing is stored of it.
         Cost: one round trip.
         """
-        return self._one(self._client.run(self._read(_shown(count)))).last[::-1]
+        return then(self._read(_shown(count)), lambda found: self._one(found).last[::-1])
 
-    async def aticks(self, count: int = 20) -> list[TickRecord]:
-        """See :meth:`ticks`."""
-        return self._one(await self._client.arun(self._read(_shown(count)))).last[::-1]
-
-    def pause(self, note: str = "") -> bool:
+    @verb
+    def pause(self, note: str = "") -> Steps[bool]:
         """Let its ticks make no jobs until :meth:`resume`; they are not missed ones. False: it was paused before.
         ``note``: why, for people, 500 characters; it replaces an earlier one. Raises NotFound: nothing is stored of it.
         Cost: one round trip.
         """
-        return self._word(self._client.run(self._pause(note))) == "paused"
+        return then(
+            ticks.pause_schedule(self._client.keys, self.name, pause_note(note)),
+            lambda word: self._word(word) == "paused",
+        )
 
-    async def apause(self, note: str = "") -> bool:
-        """See :meth:`pause`."""
-        return self._word(await self._client.arun(self._pause(note))) == "paused"
-
-    def resume(self) -> bool:
+    @verb
+    def resume(self) -> Steps[bool]:
         """Let its ticks make jobs again, from the next one on. False: it was not paused. Raises NotFound: nothing is
         stored of it. Cost: one round trip.
         """
-        return self._word(self._client.run(ticks.resume_schedule(self._client.keys, self.name))) == "resumed"
+        return then(ticks.resume_schedule(self._client.keys, self.name), lambda found: self._word(found) == "resumed")
 
-    async def aresume(self) -> bool:
-        """See :meth:`resume`."""
-        return self._word(await self._client.arun(ticks.resume_schedule(self._client.keys, self.name))) == "resumed"
-
-    def run(self, overlap: Overlap | None = None, *, request_id: str | None = None) -> Job[Any] | None:
+    @verb
+    def run(self, overlap: Overlap | None = None, *, request_id: str | None = None) -> Steps[Job[Any] | None]:
         """Make a job now, whose tick is this moment. None: the overlap policy, or ``overlap`` instead of it, does not
         let it. ``request_id``: asked for again by the same id within ten minutes, it is still one job. Raises NotFound:
         nothing is stored of it. Raises StoreFull: the server refused to store the job. Cost: one round trip.
         """
-        return self._made(self._client.run(self._run((), overlap, again=False, request_id=request_id)))
+        return then(self._run((), overlap, again=False, request_id=request_id), self._made)
 
-    async def arun(self, overlap: Overlap | None = None, *, request_id: str | None = None) -> Job[Any] | None:
-        """See :meth:`run`."""
-        return self._made(await self._client.arun(self._run((), overlap, again=False, request_id=request_id)))
-
+    @verb
     def backfill(
         self,
         start: datetime,
@@ -282,7 +266,7 @@ class Schedule:
         overlap: Overlap | None = None,
         most: int = MOST_TICKS,
         again: bool = False,
-    ) -> list[Job[Any]]:
+    ) -> Steps[list[Job[Any]]]:
         """Make the jobs of its ticks after ``start`` until ``end``, each with its own tick, oldest first; returns
         handles.
 
@@ -292,38 +276,26 @@ class Schedule:
         ticks, or the times cannot be used. Raises NotFound: nothing is stored of it. Cost: one round trip, and one per
         500 ticks.
         """
-        return self._client.drive(
-            self._backfill(moment_of("start", start), moment_of("end", end), overlap, most, again)
-        )
+        page: SchedulePage = yield self._read()
+        moments = between(self._one(page), moment_of("start", start), moment_of("end", end), most)
+        made: list[Job[Any]] = []
+        for first in range(0, len(moments), MOST_TICKS):
+            rows: list[tuple[str, str]] | None
+            rows = yield self._run(moments[first : first + MOST_TICKS], overlap, again=again)
+            if rows is None:
+                raise self._missing()
+            made += [self._handle(id) for word, id in rows if word == "ran"]
+        return made
 
-    async def abackfill(
-        self,
-        start: datetime,
-        end: datetime,
-        *,
-        overlap: Overlap | None = None,
-        most: int = MOST_TICKS,
-        again: bool = False,
-    ) -> list[Job[Any]]:
-        """See :meth:`backfill`."""
-        steps = self._backfill(moment_of("start", start), moment_of("end", end), overlap, most, again)
-        return await self._client.adrive(steps)
-
-    def delete(self) -> bool:
+    @verb
+    def delete(self) -> Call[bool]:
         """Delete it with its history; jobs that it made stay. False: there was none. One that code declares comes to be
         again when a worker with that code starts. Cost: one round trip.
         """
-        return self._client.run(ticks.delete_schedule(self._client.keys, self.name))
-
-    async def adelete(self) -> bool:
-        """See :meth:`delete`."""
-        return await self._client.arun(ticks.delete_schedule(self._client.keys, self.name))
+        return ticks.delete_schedule(self._client.keys, self.name)
 
     def _read(self, count: int = 0) -> Call[SchedulePage]:
         return ticks.read_schedules(self._client.keys, [self.name], ticks=count)
-
-    def _pause(self, note: str) -> Call[str]:
-        return ticks.pause_schedule(self._client.keys, self.name, pause_note(note))
 
     def _one(self, page: SchedulePage) -> ScheduleRecord:
         if not page.rows:
@@ -352,20 +324,17 @@ class Schedule:
         ((word, id),) = rows
         return self._handle(id) if word == "ran" else None
 
-    def _backfill(self, start: int, end: int, overlap: Overlap | None, most: int, again: bool) -> Steps[list[Job[Any]]]:
-        page: SchedulePage = yield self._read()
-        moments = between(self._one(page), start, end, most)
-        made: list[Job[Any]] = []
-        for first in range(0, len(moments), MOST_TICKS):
-            rows: list[tuple[str, str]] | None
-            rows = yield self._run(moments[first : first + MOST_TICKS], overlap, again=again)
-            if rows is None:
-                raise self._missing()
-            made += [self._handle(id) for word, id in rows if word == "ran"]
-        return made
-
     def __repr__(self) -> str:
         return f"<Schedule {self.name}>"
+
+    aread = twin(read)
+    anext = twin(next)  # noqa: A003 - the verb above
+    aticks = twin(ticks)
+    apause = twin(pause)
+    aresume = twin(resume)
+    arun = twin(run)
+    abackfill = twin(backfill)
+    adelete = twin(delete)
 
 
 def _timing_of(record: ScheduleRecord) -> Timing:
@@ -497,35 +466,24 @@ class Schedules:
             )
         return self[found.name]
 
+    @verb
     def put(
         self, name: str, timetable: Timetable, target: Target, *args: Any, **options: Unpack[ScheduleOptions]
-    ) -> Schedule:
+    ) -> Steps[Schedule]:
         """Store a schedule, or change it: new times count from now; its pause, counts and history stay. ``target`` and
         ``args`` are as of :meth:`cron`, ``options`` of :class:`ScheduleOptions`. Raises OptionsError: code declares a
         schedule of this name. Raises OptionsError, ArgumentError, PayloadTooLarge: something cannot be used. Raises
         NotConfirmed: it is stored, and not as safe as the setting ``durability`` asks for. Cost: one round trip.
         """
         found = request(name, timetable, unsent(target, args), self._client, options)
-        return self._stored(found, self._client.drive(self._put(found)))
-
-    async def aput(
-        self, name: str, timetable: Timetable, target: Target, *args: Any, **options: Unpack[ScheduleOptions]
-    ) -> Schedule:
-        """See :meth:`put`."""
-        found = request(name, timetable, unsent(target, args), self._client, options)
-        return self._stored(found, await self._client.adrive(self._put(found)))
-
-    def _put(self, found: Request) -> Steps[list[str]]:
         call = ticks.declare(self._client.keys, "", [found.row])
-        return self._client.kept(single(call), f"schedule {found.name}")
+        steps = self._client.kept(single(call), f"schedule {found.name}")
+        return then(steps, lambda words: self._stored(found, words))
 
-    def page(self, after: str | None = None, limit: int = 100) -> SchedulePage:
+    @verb
+    def page(self, after: str | None = None, limit: int = 100) -> Call[SchedulePage]:
         """Stored schedules by name, those behind ``after``; at most 500. Cost: one round trip."""
-        return self._client.run(ticks.read_schedules(self._client.keys, (), after or "", min(limit, MOST_TICKS)))
-
-    async def apage(self, after: str | None = None, limit: int = 100) -> SchedulePage:
-        """See :meth:`page`."""
-        return await self._client.arun(ticks.read_schedules(self._client.keys, (), after or "", min(limit, MOST_TICKS)))
+        return ticks.read_schedules(self._client.keys, (), after or "", min(limit, MOST_TICKS))
 
     def __getitem__(self, name: str) -> Schedule:
         """The schedule of this name, whether one is stored or not. Raises OptionsError. Cost: none."""
@@ -553,3 +511,6 @@ class Schedules:
                 f"code declares a schedule {found.name!r}: give this one another name, or change the code"
             )
         return self[found.name]
+
+    aput = twin(put)
+    apage = twin(page)

@@ -32,7 +32,7 @@ from headrace.stats.resolutions import (
     workers_layout,
 )
 from headrace.stats.writer import Writer, last_words, refuse
-from headrace.store.client import Client, Steps
+from headrace.store.client import Client, Steps, then, twin, verb
 from headrace.store.surroundings import aside
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ class Stats:
         """
         self._writer.merge(self._lane, label, counts, self._moment(at), check_nothing, wait=False)
 
+    @verb
     def event(
         self,
         label: str,
@@ -152,7 +153,7 @@ class Stats:
         meta: Mapping[str, Any] | None = None,
         at: Moment | None = None,
         id: str | None = None,
-    ) -> str | None:
+    ) -> Steps[str | None]:
         """Count, and store what else is known of it for the setting ``stats_events`` (seven days). Not buffered.
 
         That time begins when it happened, or when it was told if that is later. With an ``id`` it is stored and counted
@@ -160,36 +161,37 @@ class Stats:
         None: an event of this id is stored already. Raises OptionsError, StoreUnavailable, StoreFull: as :meth:`add`.
         Raises ArgumentError, PayloadTooLarge: ``meta`` cannot be stored. Cost: one round trip.
         """
-        return self._client.drive(self._event(label, fields, meta or {}, self._moment(at), id))
+        moment = self._moment(at)
+        row = self._lane.row(label, fields, moment)
+        made = make_id(int(moment * 1000) % (5 << 40), int.from_bytes(os.urandom(7)) >> 1)
+        name = made if id is None else check_id(id)
+        body = pack(row.label, int(moment // 1), fields, meta or {})
+        counts = spread([row] if fields else [])
+        call = protocol.event(self._client.keys, name, round(moment * 1e6), self._keep_events, body, counts)
+        applied: protocol.Applied = yield call
+        refuse(applied)
+        return None if applied.word == "known" and id is not None else name
 
-    async def aevent(
-        self,
-        label: str,
-        fields: Mapping[str, int],
-        meta: Mapping[str, Any] | None = None,
-        at: Moment | None = None,
-        id: str | None = None,
-    ) -> str | None:
-        """See :meth:`event`."""
-        return await self._client.adrive(self._event(label, fields, meta or {}, self._moment(at), id))
-
-    def get_event(self, id: str) -> Event | None:
+    @verb
+    def get_event(self, id: str) -> Steps[Event | None]:
         """The stored event of an id; None when there is none, or its time is over. Cost: one round trip."""
-        return unpack(id, self._client.run(protocol.look(self._client.keys, [id]))[0])
+        return then(protocol.look(self._client.keys, [id]), lambda found: unpack(id, found[0]))
 
-    async def aget_event(self, id: str) -> Event | None:
-        """See :meth:`get_event`."""
-        return unpack(id, (await self._client.arun(protocol.look(self._client.keys, [id])))[0])
-
-    def events(self, start: Moment | None = None, end: Moment | None = None, limit: int = 100) -> list[Event]:
+    @verb
+    def events(self, start: Moment | None = None, end: Moment | None = None, limit: int = 100) -> Steps[list[Event]]:
         """The latest events of any label that happened within ``stats_events``, the newest first, at most 1,000: only
         those from ``start`` on and before ``end``. Cost: two round trips.
         """
-        return self._client.drive(self._events(start, end, limit))
-
-    async def aevents(self, start: Moment | None = None, end: Moment | None = None, limit: int = 100) -> list[Event]:
-        """See :meth:`events`."""
-        return await self._client.adrive(self._events(start, end, limit))
+        if not 1 <= limit <= 1000:
+            raise OptionsError(f"limit must be 1 to 1000, not {limit!r}")
+        since = None if start is None else instant(start, "start") * 1_000_000
+        until = None if end is None else instant(end, "end") * 1_000_000 - 1
+        keys = self._client.keys
+        page: index_pages.IndexPage = yield index_pages.page(keys, "stat-events", limit=limit, since=since, until=until)
+        ids = [id for id, _ in page.rows]
+        bodies: list[bytes | None] = (yield protocol.look(keys, ids)) if ids else []
+        found = (unpack(id, body) for id, body in zip(ids, bodies, strict=True))
+        return [event for event in found if event is not None]
 
     def find(
         self,
@@ -299,31 +301,10 @@ class Stats:
     def _moment(self, at: Moment | None) -> float:
         return self._clock() if at is None else instant(at)
 
-    def _event(
-        self, label: str, fields: Mapping[str, int], meta: Mapping[str, Any], at: float, id: str | None
-    ) -> Steps[str | None]:
-        row = self._lane.row(label, fields, at)
-        made = make_id(int(at * 1000) % (5 << 40), int.from_bytes(os.urandom(7)) >> 1)
-        name = made if id is None else check_id(id)
-        body = pack(row.label, int(at // 1), fields, meta)
-        counts = spread([row] if fields else [])
-        call = protocol.event(self._client.keys, name, round(at * 1e6), self._keep_events, body, counts)
-        applied: protocol.Applied = yield call
-        refuse(applied)
-        return None if applied.word == "known" and id is not None else name
-
-    def _events(self, start: Moment | None, end: Moment | None, limit: int) -> Steps[list[Event]]:
-        if not 1 <= limit <= 1000:
-            raise OptionsError(f"limit must be 1 to 1000, not {limit!r}")
-        since = None if start is None else instant(start, "start") * 1_000_000
-        until = None if end is None else instant(end, "end") * 1_000_000 - 1
-        keys = self._client.keys
-        page: index_pages.IndexPage = yield index_pages.page(keys, "stat-events", limit=limit, since=since, until=until)
-        ids = [id for id, _ in page.rows]
-        bodies: list[bytes | None] = (yield protocol.look(keys, ids)) if ids else []
-        found = (unpack(id, body) for id, body in zip(ids, bodies, strict=True))
-        return [event for event in found if event is not None]
-
     def __repr__(self) -> str:
         kept = ", ".join(level.cut.name for level in self.layout.levels)
         return f"<Stats by {kept}>"
+
+    aevent = twin(event)
+    aget_event = twin(get_event)
+    aevents = twin(events)

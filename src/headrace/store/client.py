@@ -10,9 +10,10 @@ import copy
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.store")
 
+V = TypeVar("V")
+P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 W = TypeVar("W", bound="Reach")
@@ -492,6 +495,38 @@ async def adriven(steps: Generator[S, Any, T], do: Callable[[S], Awaitable[Any]]
 
 def single(call: Any) -> Steps[Any]:
     return (yield call)
+
+
+def then(asked: Call[S] | Steps[S], read: Callable[[S], T]) -> Steps[T]:
+    """What ``read`` makes of the answer."""
+    return read((yield asked) if isinstance(asked, Call) else (yield from asked))
+
+
+def verb(method: Callable[Concatenate[V, P], Call[T] | Steps[T]]) -> Callable[Concatenate[V, P], T]:
+    """The verb for threads of a method that returns a call or steps; ``self._client`` carries them out."""
+    hints = method.__annotations__
+    hints["return"] = hints["return"].partition("[")[2][:-1]
+
+    @wraps(method)
+    def run(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        asked, client = method(self, *args, **kwargs), self._client
+        return cast(T, client.run(asked) if isinstance(asked, Call) else client.drive(asked))
+
+    return cast("Callable[Concatenate[V, P], T]", run)
+
+
+def twin(one: Callable[Concatenate[V, P], T]) -> Callable[Concatenate[V, P], Coroutine[Any, Any, T]]:
+    """The same verb for event loops. Its name is that of the other one behind an ``a``."""
+    method: Any = vars(one)["__wrapped__"]
+
+    @wraps(method)
+    async def run(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        asked, client = method(self, *args, **kwargs), self._client
+        return cast(T, await (client.arun(asked) if isinstance(asked, Call) else client.adrive(asked)))
+
+    run.__name__, run.__doc__ = f"a{run.__name__}", f"See :meth:`{run.__name__}`."
+    run.__qualname__ = method.__qualname__.replace(method.__name__, run.__name__)
+    return cast("Callable[Concatenate[V, P], Coroutine[Any, Any, T]]", run)
 
 
 def together(verbs: Sequence[Steps[T]]) -> Steps[list[T]]:

@@ -25,7 +25,7 @@ from headrace.protocol.produce import Watched
 from headrace.protocol.script import Call
 from headrace.running_job import check_wait
 from headrace.settings import Duration, microseconds, patience
-from headrace.store.client import Client
+from headrace.store.client import Client, Steps, then, twin, verb
 from headrace.store.waiting import AsyncInbox, Inbox, aask_all, ask_all, await_job, job_change, wait_job
 from headrace.tasks.edited_job import JobMove, cancelled, deleted, moved, moving, not_found, retried
 from headrace.tasks.reasons import PAGE, Why, explain, reason
@@ -139,44 +139,39 @@ class Job(Generic[R]):
     def __await__(self) -> Generator[Any, None, R]:
         return self.aresult().__await__()
 
-    def cancel(self) -> State:
+    @verb
+    def cancel(self) -> Steps[State]:
         """End the job if it waits; ask it to stop if it runs.
 
         Returns ``cancelled`` when it waited, ``running`` when it was asked to stop (a soft interruption, then a kill),
         the final state that it was in already, or ``blocked``: it is a node of a workflow that has ended or is undone,
         where it does not start. Raises JobNotFound: it is not stored any more. Cost: one round trip.
         """
-        self._learn()
-        return cancelled(self.id, self._client.run(self._cancel()))
+        if self._reader is None:
+            self._record((yield self._read()))
+        ttl = self._client.settings.failure_ttl if self._failure_ttl is None else self._failure_ttl
+        return cancelled(self.id, (yield produce.cancel(self._client.keys, self.id, microseconds(ttl))))
 
-    async def acancel(self) -> State:
-        """See :meth:`cancel`."""
-        await self._alearn()
-        return cancelled(self.id, await self._client.arun(self._cancel()))
-
-    def retry(self) -> None:
+    @verb
+    def retry(self) -> Steps[None]:
         """Run the finished job again, with the same arguments and fresh budgets. Raises JobNotFound: it is not stored
         any more. Raises StateError: it has not ended, or it is unique, and another job has its name. Cost: one round
         trip.
         """
-        retried(self.id, self._client.run(self._rerun()))
+        return then(
+            produce.rerun(self._client.keys, self.id, os.urandom(8).hex()), lambda found: retried(self.id, found)
+        )
 
-    async def aretry(self) -> None:
-        """See :meth:`retry`."""
-        retried(self.id, await self._client.arun(self._rerun()))
-
-    def delete(self) -> None:
+    @verb
+    def delete(self) -> Steps[None]:
         """Remove the job with all that is stored of it, unless it runs; those who wait for it hear of a cancellation.
         Raises JobNotFound: it is not stored any more. Raises StateError: it runs, or is a node of a workflow, which
         is deleted as a whole. Cost: one round trip.
         """
-        deleted(self.id, self._client.run(produce.delete(self._client.keys, self.id)))
+        return then(produce.delete(self._client.keys, self.id), lambda found: deleted(self.id, found))
 
-    async def adelete(self) -> None:
-        """See :meth:`delete`."""
-        deleted(self.id, await self._client.arun(produce.delete(self._client.keys, self.id)))
-
-    def move(self, **changes: Unpack[JobMove]) -> State:
+    @verb
+    def move(self, **changes: Unpack[JobMove]) -> Steps[State]:
         """Give the waiting job another queue, priority or time. What is not given stays; ``delay=0`` has it ready now.
 
         Returns:
@@ -189,30 +184,20 @@ class Job(Generic[R]):
 
         Cost: one round trip.
         """
-        return moved(self.id, self._client.run(moving(self._client.keys, self.id, changes)))
+        return then(moving(self._client.keys, self.id, changes), lambda found: moved(self.id, found))
 
-    async def amove(self, **changes: Unpack[JobMove]) -> State:
-        """See :meth:`move`."""
-        return moved(self.id, await self._client.arun(moving(self._client.keys, self.id, changes)))
-
-    def attempts(self) -> list[AttemptRecord]:
+    @verb
+    def attempts(self) -> Steps[list[AttemptRecord]]:
         """The starts of the job that have ended, if the first of them did not succeed; empty for any other job. The
         first three and the last seven are kept, with those before a retry by hand, as long as the job. Raises
         JobNotFound: it is not stored any more. Cost: one round trip.
         """
-        return list(self.refresh().attempts)
+        return then(self._read(), lambda found: list(self._record(found).attempts))
 
-    async def aattempts(self) -> list[AttemptRecord]:
-        """See :meth:`attempts`."""
-        return list((await self.arefresh()).attempts)
-
-    def logs(self, limit: int = 1000) -> list[str]:
+    @verb
+    def logs(self, limit: int = 1000) -> Call[list[str]]:
         """The last lines that the job logged, at most 1,000 are kept. Cost: one round trip."""
-        return self._client.run(operations.logs(self._client.keys, self.id, limit))
-
-    async def alogs(self, limit: int = 1000) -> list[str]:
-        """See :meth:`logs`."""
-        return await self._client.arun(operations.logs(self._client.keys, self.id, limit))
+        return operations.logs(self._client.keys, self.id, limit)
 
     def events(self, after: str = "") -> Generator[Record]:
         """The job as it changes: its record now, then after each change of state, start or progress, to its end.
@@ -260,16 +245,13 @@ class Job(Generic[R]):
         finally:
             self._client.ends.remove([self.id], inbox.ring)
 
-    def why(self) -> Why:
+    @verb
+    def why(self) -> Steps[Why]:
         """Why the job does not run, or where it runs: every reason that holds, the deciding one first. Raises
         StoreUnavailable: the server does not answer, or is loading its data. Cost: one round trip; two where it waits
         for other jobs, whose reasons are read too, or is behind others.
         """
-        return self._client.drive(explain(self._client, self.id))
-
-    async def awhy(self) -> Why:
-        """See :meth:`why`."""
-        return await self._client.adrive(explain(self._client, self.id))
+        return explain(self._client, self.id)
 
     def _learn(self) -> None:
         if self._reader is None:
@@ -294,13 +276,6 @@ class Job(Generic[R]):
 
     def _read(self) -> Call[list[Record | None]]:
         return produce.read(self._client.keys, [self.id])
-
-    def _rerun(self) -> Call[str]:
-        return produce.rerun(self._client.keys, self.id, os.urandom(8).hex())
-
-    def _cancel(self) -> Call[str]:
-        ttl = self._client.settings.failure_ttl if self._failure_ttl is None else self._failure_ttl
-        return produce.cancel(self._client.keys, self.id, microseconds(ttl))
 
     def _state(self, seen: Watched) -> State:
         if seen.state is None:
@@ -352,6 +327,14 @@ class Job(Generic[R]):
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+    acancel = twin(cancel)
+    aretry = twin(retry)
+    adelete = twin(delete)
+    amove = twin(move)
+    aattempts = twin(attempts)
+    alogs = twin(logs)
+    awhy = twin(why)
 
 
 def unsuccessful(id: str, task: str, state: State, error: JobError | None) -> JobUnsuccessful:

@@ -27,7 +27,7 @@ from headrace.protocol.limit_verbs import (
 )
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds
-from headrace.store.client import adriven, driven
+from headrace.store.client import Steps, adriven, driven, then, twin, verb
 
 if TYPE_CHECKING:
     import asyncio
@@ -199,13 +199,14 @@ class Limit:
     def __init__(self, client: Client, name: str, rule: LimitRule | None = None) -> None:
         self.name, self.rule, self._client = check_name("limit", name), rule or LimitRule(name), client
 
+    @verb
     def set(
         self,
         *numbers: Rate | Concurrency,
         value: object = None,
         weight: float | None = None,
         duration: Duration | None = None,
-    ) -> None:
+    ) -> Steps[None]:
         """Set numbers of the limit, or of one of its values, in place of those that code declares.
 
         What is not given stays as it is. Raises OptionsError: nothing is given, or it cannot be used; the limit has no
@@ -219,91 +220,76 @@ class Limit:
                 limits by value the weights of a job's values are multiplied.
             duration: after which what is given here ends by itself. None: it has no end.
         """
-        self._done(self._client.run(self._set(numbers, value, weight, duration)), value)
+        if any(
+            not isinstance(one, (Rate, Concurrency))  # pyright: ignore[reportUnnecessaryIsInstance]
+            for one in numbers
+        ):
+            raise OptionsError(f"limit {self.name}: give Rate(...) or Concurrency(...), and weight=...")
+        if weight is not None and value is None:
+            raise OptionsError(f"limit {self.name}: a weight is that of one value among others: give value=...")
+        parts = [part_of(one) for one in (*numbers, *(() if weight is None else (weight,)))]
+        if not parts or len({part for part, _ in parts}) < len(parts):
+            raise OptionsError(f"limit {self.name}: give Rate(...), Concurrency(...), weight=..., one of each")
+        length = _length(duration)
+        call = self._change(value, [(part, length, fields) for part, fields in parts])
+        self._done((yield call), value)
 
-    async def aset(
-        self,
-        *numbers: Rate | Concurrency,
-        value: object = None,
-        weight: float | None = None,
-        duration: Duration | None = None,
-    ) -> None:
-        """See :meth:`set`."""
-        self._done(await self._client.arun(self._set(numbers, value, weight, duration)), value)
-
-    def unset(self, value: object = None) -> bool:
+    @verb
+    def unset(self, value: object = None) -> Steps[bool]:
         """Let the numbers and the weight count that code declares. False: nothing was set. A pause stays. ``value``:
         None: what was set of all values; those of single values stay. Raises NotFound, OptionsError: see :meth:`set`.
         Cost: one round trip.
         """
-        had = self._done(self._client.run(self._change(value, (), _NUMBERS)), value)
-        return not had.isdisjoint(_NUMBERS)
+        call = self._change(value, (), _NUMBERS)
+        return then(call, lambda word: not self._done(word, value).isdisjoint(_NUMBERS))
 
-    async def aunset(self, value: object = None) -> bool:
-        """See :meth:`unset`."""
-        had = self._done(await self._client.arun(self._change(value, (), _NUMBERS)), value)
-        return not had.isdisjoint(_NUMBERS)
-
-    def pause(self, value: object = None, duration: Duration | None = None) -> bool:
+    @verb
+    def pause(self, value: object = None, duration: Duration | None = None) -> Steps[bool]:
         """Let no more jobs of the limit, or of one of its values, start; those that run go on. False: it was paused.
 
         ``value``: None: all jobs of the limit. ``duration``: after which it ends by itself; either replaces what an
         earlier pause said. None: until :meth:`resume`. Raises NotFound, OptionsError: see :meth:`set`. Cost: one round
         trip.
         """
-        return "paused" not in self._done(self._client.run(self._pause(value, duration)), value)
+        return then(
+            self._change(value, [("paused", _length(duration), ())]),
+            lambda word: "paused" not in self._done(word, value),
+        )
 
-    async def apause(self, value: object = None, duration: Duration | None = None) -> bool:
-        """See :meth:`pause`."""
-        return "paused" not in self._done(await self._client.arun(self._pause(value, duration)), value)
-
-    def resume(self, value: object = None) -> bool:
+    @verb
+    def resume(self, value: object = None) -> Steps[bool]:
         """End a pause. False: there was none. A pause of the limit and one of a value end each on their own. Raises
         NotFound, OptionsError: see :meth:`set`. Cost: one round trip.
         """
-        return "paused" in self._done(self._client.run(self._change(value, (), ("paused",))), value)
+        return then(self._change(value, (), ("paused",)), lambda found: "paused" in self._done(found, value))
 
-    async def aresume(self, value: object = None) -> bool:
-        """See :meth:`resume`."""
-        return "paused" in self._done(await self._client.arun(self._change(value, (), ("paused",))), value)
-
-    def delete(self) -> int:
+    @verb
+    def delete(self) -> Steps[int]:
         """Forget the limit, and what operators set of it. Jobs that wait for it start without it; returns how many.
 
         Workers tell the store of limits when they start, so stop the code that declares it first. Raises StateError: a
         worker runs whose code declares it, or jobs or programs hold it. Raises NotFound: the store does not know it.
         Cost: one round trip for each 500 values that an operator has set.
         """
-        while (waits := self._deleted(self._client.run(delete_limit(self._client.keys, self.name)))) is None:
+        while (waits := self._deleted((yield delete_limit(self._client.keys, self.name)))) is None:
             pass
         return waits
 
-    async def adelete(self) -> int:
-        """See :meth:`delete`."""
-        while (waits := self._deleted(await self._client.arun(delete_limit(self._client.keys, self.name)))) is None:
-            pass
-        return waits
-
-    def state(self, value: object = None) -> LimitState:
+    @verb
+    def state(self, value: object = None) -> Steps[LimitState]:
         """How it stands: what counts now, how many jobs run and wait, when the next may start. ``value``: None: the
         limit as a whole. Raises NotFound: no worker has declared it. Cost: one round trip.
         """
-        return self._one(self._client.run(self._read(value)))
+        named = ALL if value is None else name_of(value)
+        return then(read_limits(self._client.keys, [self.name], value=named), lambda page: self._page(page).rows[0])
 
-    async def astate(self, value: object = None) -> LimitState:
-        """See :meth:`state`."""
-        return self._one(await self._client.arun(self._read(value)))
-
-    def values(self, most: int = 100) -> LimitPage:
+    @verb
+    def values(self, most: int = 100) -> Steps[LimitPage]:
         """The limit, and after it those of its values that an operator has set or whose jobs wait. ``most``: values, at
         most 500. A limit may have more than can be listed. Raises NotFound: no worker has declared it. Cost: one round
         trip.
         """
-        return self._page(self._client.run(self._list(most)))
-
-    async def avalues(self, most: int = 100) -> LimitPage:
-        """See :meth:`values`."""
-        return self._page(await self._client.arun(self._list(most)))
+        return then(read_limits(self._client.keys, [self.name], limit=min(most, MOST_ROWS), values=True), self._page)
 
     def hold(self, value: object = None, *, wait: Duration | None = None) -> LimitHold:
         """Hold the limit outside of jobs: ``with limit.hold(wait=5): ...``, or ``async with``.
@@ -326,34 +312,11 @@ class Limit:
         named = ALL if value is None else name_of(value)
         return LimitHold(self._client, self.rule, named, None if wait is None else seconds(wait, "wait"))
 
-    def _set(
-        self, numbers: tuple[object, ...], value: object, weight: float | None, duration: Duration | None
-    ) -> Call[str | frozenset[str]]:
-        if any(not isinstance(one, (Rate, Concurrency)) for one in numbers):
-            raise OptionsError(f"limit {self.name}: give Rate(...) or Concurrency(...), and weight=...")
-        if weight is not None and value is None:
-            raise OptionsError(f"limit {self.name}: a weight is that of one value among others: give value=...")
-        parts = [part_of(one) for one in (*numbers, *(() if weight is None else (weight,)))]
-        if not parts or len({part for part, _ in parts}) < len(parts):
-            raise OptionsError(f"limit {self.name}: give Rate(...), Concurrency(...), weight=..., one of each")
-        length = _length(duration)
-        return self._change(value, [(part, length, fields) for part, fields in parts])
-
-    def _pause(self, value: object, duration: Duration | None) -> Call[str | frozenset[str]]:
-        return self._change(value, [("paused", _length(duration), ())])
-
     def _change(
         self, value: object, parts: Sequence[tuple[Part, int, Sequence[str]]] = (), gone: tuple[Part, ...] = ()
     ) -> Call[str | frozenset[str]]:
         named = ALL if value is None else name_of(value)
         return change_limit(self._client.keys, self.name, named, self.rule.fields, parts, gone)
-
-    def _read(self, value: object) -> Call[LimitPage]:
-        named = ALL if value is None else name_of(value)
-        return read_limits(self._client.keys, [self.name], value=named)
-
-    def _list(self, most: int) -> Call[LimitPage]:
-        return read_limits(self._client.keys, [self.name], limit=min(most, MOST_ROWS), values=True)
 
     def _done(self, word: str | frozenset[str], value: object) -> frozenset[str]:
         if isinstance(word, frozenset):
@@ -375,9 +338,6 @@ class Limit:
             raise self._unknown()
         return page
 
-    def _one(self, page: LimitPage) -> LimitState:
-        return self._page(page).rows[0]
-
     def _unknown(self) -> NotFound:
         return NotFound(
             f"the store knows no limit {self.name}: workers tell it of theirs when they start; app.limits.page() has "
@@ -386,6 +346,14 @@ class Limit:
 
     def __repr__(self) -> str:
         return f"<Limit {self.name}>"
+
+    aset = twin(set)  # noqa: A003 - the verb above
+    aunset = twin(unset)
+    apause = twin(pause)
+    adelete = twin(delete)
+    aresume = twin(resume)
+    astate = twin(state)
+    avalues = twin(values)
 
 
 def _length(duration: Duration | None) -> int:

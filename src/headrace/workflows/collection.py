@@ -19,7 +19,7 @@ from headrace.model.job_record import Page
 from headrace.model.workflow import WorkflowRecord, WorkflowState
 from headrace.protocol import graph, index_pages
 from headrace.protocol.script import Call
-from headrace.store.client import Client, Steps
+from headrace.store.client import Client, Steps, then, twin, verb
 from headrace.workflows.run import Tasks, WorkflowRun
 from headrace.workflows.verbs import check_id, found, tend
 
@@ -67,22 +67,20 @@ class Workflows:
         self._tasks: Tasks = {} if tasks is None else tasks
         self._jobs = Jobs(client, self._tasks)
 
-    def get(self, id: str) -> WorkflowRun:
+    @verb
+    def get(self, id: str) -> Steps[WorkflowRun]:
         """A handle on the stored workflow of this id. No code of yours runs: the graph is as it was stored. Raises
         WorkflowNotFound: nothing is stored under this id, or it is not the id of a workflow. Cost: one round trip,
         whatever the number of nodes.
         """
-        return self.handle(found(id, self._client.run(graph.read_flows(self._client.keys, [check_id(id)]))))
-
-    async def aget(self, id: str) -> WorkflowRun:
-        """See :meth:`get`."""
-        return self.handle(found(id, await self._client.arun(graph.read_flows(self._client.keys, [check_id(id)]))))
+        return then(graph.read_flows(self._client.keys, [check_id(id)]), lambda rows: self.handle(found(id, rows)))
 
     def handle(self, record: WorkflowRecord) -> WorkflowRun:
         """A handle on the workflow of a record that was read. Cost: none."""
         return WorkflowRun(self._client, record.id, record.definition, tasks=self._tasks)
 
-    def page(self, *, after: str | None = None, **which: Unpack[Filter]) -> Page[WorkflowRecord]:
+    @verb
+    def page(self, *, after: str | None = None, **which: Unpack[Filter]) -> Steps[Page[WorkflowRecord]]:
         """Workflows by their creation, a page at a time.
 
         A row whose record is gone is passed over and removed from its index; the page goes on. Returns records without
@@ -101,40 +99,67 @@ class Workflows:
             since, until: created then or between, both inclusive, with a time zone; the earlier one is ``since`` in
                 either order. Positions count within the window.
         """
-        return self._client.drive(self._page(self._query(after=after, **which)))
+        query = self._query(after=after, **which)
+        forward, finder = _forward(query), self._jobs.reader
+        kept: list[WorkflowRecord] = []
+        last, offset, left = query.after, forward.offset, forward.limit
+        while True:
+            want = min(READ, left)
+            piece: graph.FlowPage = yield graph.flow_page(
+                self._client.keys,
+                query.definition,
+                query.state,
+                want,
+                last,
+                offset,
+                desc=forward.desc,
+                since=query.since,
+                until=query.until,
+            )
+            kept += [row.read_with(finder) for row in piece.rows]
+            left, offset = left - len(piece.rows), 0
+            if len(piece.seen) < want or not left:
+                break
+            last = piece.seen[-1][1], piece.seen[-1][0]
+        return self._paged(query, kept, piece.count, full=not left)
 
-    async def apage(self, *, after: str | None = None, **which: Unpack[Filter]) -> Page[WorkflowRecord]:
-        """See :meth:`page`."""
-        return await self._client.adrive(self._page(self._query(after=after, **which)))
-
-    def ids(self, **which: Unpack[Filter]) -> list[str]:
+    @verb
+    def ids(self, **which: Unpack[Filter]) -> Steps[list[str]]:
         """Ids of workflows by their creation; arguments and errors as of :meth:`page`. Cost: one round trip."""
         query = self._query(after=None, **which)
-        return self._listed(query, self._client.run(self._ids(query)))
+        forward = _forward(query)
+        call = index_pages.page(
+            self._client.keys,
+            f"flows:{query.definition}|{query.state}",
+            limit=forward.limit,
+            offset=forward.offset,
+            desc=forward.desc,
+            since=query.since,
+            until=query.until,
+        )
+        return then(call, lambda piece: [id for id, _ in piece.rows][:: -1 if query.offset < 0 else 1])
 
-    async def aids(self, **which: Unpack[Filter]) -> list[str]:
-        """See :meth:`ids`."""
-        query = self._query(after=None, **which)
-        return self._listed(query, await self._client.arun(self._ids(query)))
-
-    def count(self, *, state: WorkflowState | str | None = None, definition: str | None = None) -> int:
+    @verb
+    def count(self, *, state: WorkflowState | str | None = None, definition: str | None = None) -> Call[int]:
         """How many workflows there are now. Cost: one round trip, whatever their number."""
-        return self._client.run(self._count(state, definition))
+        return graph.flow_count(self._client.keys, *self._view(state, definition))
 
-    async def acount(self, *, state: WorkflowState | str | None = None, definition: str | None = None) -> int:
-        """See :meth:`count`."""
-        return await self._client.arun(self._count(state, definition))
-
-    def expire_due(self, limit: int = 100) -> int:
+    @verb
+    def expire_due(self, limit: int = 100) -> Steps[int]:
         """Remove workflows whose retention is over, each wholly; workers do it by themselves. ``limit``: how many at
         most, of whatever definition. Returns how many were removed. Raises OptionsError: ``limit`` is not a whole
         number of at least 1. Cost: two round trips, and one more per 50 workflows or 400 nodes.
         """
-        return self._client.drive(self._expire_due(_at_least_one(limit)))
-
-    async def aexpire_due(self, limit: int = 100) -> int:
-        """See :meth:`expire_due`."""
-        return await self._client.adrive(self._expire_due(_at_least_one(limit)))
+        most = _at_least_one(limit)
+        removed = 0
+        for keys in self._client.shards:
+            while removed < most:
+                gone, _, _ = yield graph.lapse(keys, min(SWEEP, most - removed))
+                removed += gone
+                if not gone:
+                    break
+            yield from tend(self._client, keys)
+        return removed
 
     def _query(
         self,
@@ -175,30 +200,6 @@ class Workflows:
         except ValueError:
             raise OptionsError(f"there is no state {state!r}: the states are {', '.join(WorkflowState)}") from None
 
-    def _page(self, query: _Query) -> Steps[Page[WorkflowRecord]]:
-        forward, finder = _forward(query), self._jobs.reader
-        kept: list[WorkflowRecord] = []
-        last, offset, left = query.after, forward.offset, forward.limit
-        while True:
-            want = min(READ, left)
-            piece: graph.FlowPage = yield graph.flow_page(
-                self._client.keys,
-                query.definition,
-                query.state,
-                want,
-                last,
-                offset,
-                desc=forward.desc,
-                since=query.since,
-                until=query.until,
-            )
-            kept += [row.read_with(finder) for row in piece.rows]
-            left, offset = left - len(piece.rows), 0
-            if len(piece.seen) < want or not left:
-                break
-            last = piece.seen[-1][1], piece.seen[-1][0]
-        return self._paged(query, kept, piece.count, full=not left)
-
     def _paged(self, query: _Query, kept: list[WorkflowRecord], count: int, *, full: bool) -> Page[WorkflowRecord]:
         if query.offset < 0:
             kept.reverse()
@@ -207,35 +208,11 @@ class Workflows:
             return Page(kept, count, None)
         return Page(kept, count, cursor_of(kept[-1].created_us, kept[-1].id, _INDEX))
 
-    def _ids(self, query: _Query) -> Call[index_pages.IndexPage]:
-        forward = _forward(query)
-        return index_pages.page(
-            self._client.keys,
-            f"flows:{query.definition}|{query.state}",
-            limit=forward.limit,
-            offset=forward.offset,
-            desc=forward.desc,
-            since=query.since,
-            until=query.until,
-        )
-
-    def _listed(self, query: _Query, piece: index_pages.IndexPage) -> list[str]:
-        ids = [id for id, _ in piece.rows]
-        return ids[::-1] if query.offset < 0 else ids
-
-    def _count(self, state: WorkflowState | str | None, definition: str | None) -> Call[int]:
-        return graph.flow_count(self._client.keys, *self._view(state, definition))
-
-    def _expire_due(self, limit: int) -> Steps[int]:
-        removed = 0
-        for keys in self._client.shards:
-            while removed < limit:
-                gone, _, _ = yield graph.lapse(keys, min(SWEEP, limit - removed))
-                removed += gone
-                if not gone:
-                    break
-            yield from tend(self._client, keys)
-        return removed
+    aget = twin(get)
+    apage = twin(page)
+    aids = twin(ids)
+    acount = twin(count)
+    aexpire_due = twin(expire_due)
 
 
 def _forward(query: _Query) -> _Query:

@@ -21,13 +21,13 @@ from headrace.protocol.produce import Look, end_of
 from headrace.protocol.script import Call
 from headrace.running_job import check_wait
 from headrace.settings import Duration, patience
-from headrace.store.client import Client, Steps
+from headrace.store.client import Client, Steps, then, twin, verb
 from headrace.store.waiting import AsyncInbox, Inbox, aask_all, ask_all, await_end, wait_end
 from headrace.tasks.job_handle import Job
 from headrace.tasks.submission import Submission, around, postponed
 from headrace.tasks.task import Task
 from headrace.workflows import verbs
-from headrace.workflows.verbs import NodeQuery, OnPiece, Verbs, found
+from headrace.workflows.verbs import OnPiece, Verbs, found
 
 Tasks = Mapping[str, Task[..., Any, Any]]
 
@@ -138,42 +138,33 @@ class WorkflowRun:
         self.id, self.created = found.id, found.word != "live"
         self._verbs = Verbs(self._client, found.id, self.definition)
 
-    def stop(self) -> WorkflowState:
+    @verb
+    def stop(self) -> Steps[WorkflowState]:
         """Let nothing of the workflow start any more, scheduled and retrying nodes included, until ``start``. What runs
         goes on, and its outcome counts. Raises WorkflowNotFound: it is not stored any more. Raises StateError:
         it has ended. Cost: one round trip, whatever the number of nodes.
         """
-        return self._verbs.stopped(self._client.run(self._verbs.stop()))
+        return then(self._verbs.stop(), self._verbs.stopped)
 
-    async def astop(self) -> WorkflowState:
-        """See :meth:`stop`."""
-        return self._verbs.stopped(await self._client.arun(self._verbs.stop()))
-
-    def cancel(self) -> WorkflowState:
+    @verb
+    def cancel(self) -> Steps[WorkflowState]:
         """End the workflow: nothing starts any more; what runs is asked to stop, then killed after ``kill_timeout``.
 
         Returns ``cancelled``; ``running`` while nodes that were asked to stop, or undo what was done, still run; or the
         final state that it was in already. Raises WorkflowNotFound: it is not stored any more. Cost: three round trips,
         and one more per 200 nodes.
         """
-        return self._client.drive(self._verbs.cancel(self.on_piece))
+        return self._verbs.cancel(self.on_piece)
 
-    async def acancel(self) -> WorkflowState:
-        """See :meth:`cancel`."""
-        return await self._client.adrive(self._verbs.cancel(self.on_piece))
-
-    def retry_failed(self) -> WorkflowState:
+    @verb
+    def retry_failed(self) -> Steps[WorkflowState]:
         """Run the failed, cancelled and quarantined nodes again, with fresh budgets, and go on from there.
 
         Nodes that succeeded do not run again. It may be asked while others still run. Raises WorkflowNotFound: it is
         not stored any more. Raises StateError: none of its nodes has failed, it was cancelled, or what it did
         was undone. Cost: two round trips, and one more per 200 failed nodes.
         """
-        return self._client.drive(self._verbs.retry(self.on_piece))
-
-    async def aretry_failed(self) -> WorkflowState:
-        """See :meth:`retry_failed`."""
-        return await self._client.adrive(self._verbs.retry(self.on_piece))
+        return self._verbs.retry(self.on_piece)
 
     def wait(self, timeout: Duration | None = None, *, allow_wait: bool = False) -> WorkflowState:
         """Wait until the workflow has ended, and return how. Does not poll. From coroutines: ``await run``.
@@ -207,7 +198,8 @@ class WorkflowRun:
         check_wait("await run", accept="asyncio.to_thread(run.wait, allow_wait=True)")
         return self._verbs.ended(await await_end(self._client, graph.watch_flow, self.id, None), None)
 
-    def outputs(self, *names: str) -> dict[str, Any]:
+    @verb
+    def outputs(self, *names: str) -> Steps[dict[str, Any]]:
         """What nodes returned, by their names; those that have not succeeded are left out.
 
         Args:
@@ -220,15 +212,14 @@ class WorkflowRun:
 
         Cost: one round trip, and one more per 500 nodes.
         """
-        return self._client.drive(self._outputs(names))
+        stored = yield from verbs.every(self._client, self.id, self._jobs.reader)
+        chosen = verbs.named(self.id, names, stored) if names else verbs.leaves(stored)
+        return verbs.outputs(chosen, stored, self._client.keys.seal)
 
-    async def aoutputs(self, *names: str) -> dict[str, Any]:
-        """See :meth:`outputs`."""
-        return await self._client.adrive(self._outputs(names))
-
+    @verb
     def nodes(
         self, state: State | str | None = None, *, limit: int = 100, after: str | None = None
-    ) -> Page[NodeRecord]:
+    ) -> Steps[Page[NodeRecord]]:
         """The nodes, a page at a time, in the order of their definition; added ones after that. Returns their records.
         Its ``count`` is of all stored nodes, with those that a run does not count (undo, callbacks, joins), and with
         large values that several nodes take, which are on no page. Raises WorkflowNotFound: it is not stored any
@@ -241,15 +232,10 @@ class WorkflowRun:
             limit: 1 to 1000.
             after: ``next`` of the page before.
         """
-        return self._client.drive(self._page(verbs.query(state, limit, after)))
+        return verbs.page(self._client, self._jobs.reader, self.id, verbs.query(state, limit, after))
 
-    async def anodes(
-        self, state: State | str | None = None, *, limit: int = 100, after: str | None = None
-    ) -> Page[NodeRecord]:
-        """See :meth:`nodes`."""
-        return await self._client.adrive(self._page(verbs.query(state, limit, after)))
-
-    def node(self, name: str) -> Job[Any]:
+    @verb
+    def node(self, name: str) -> Steps[Job[Any]]:
         """A handle on the job of one node.
 
         Its ``result()`` is what its own function returned: of a map and of a node that ran another workflow, which
@@ -257,45 +243,24 @@ class WorkflowRun:
         that has one node. Raises WorkflowNotFound: the workflow is not stored any more. Raises NotFound: no node, or
         several, have this name. Cost: one round trip, and one more per 500 nodes.
         """
-        return self._client.drive(self._node(name))
+        stored = yield from verbs.every(self._client, self.id, self._jobs.reader)
+        return self._jobs.handle(verbs.named(self.id, [name], stored)[0].job)
 
-    async def anode(self, name: str) -> Job[Any]:
-        """See :meth:`node`."""
-        return await self._client.adrive(self._node(name))
-
-    def expire(self, after: Duration | None) -> None:
+    @verb
+    def expire(self, after: Duration | None) -> Steps[None]:
         """Say how long the workflow stays after its end; counted from now where it has ended already. ``after``: None
         keeps it for ever. Raises WorkflowNotFound: it is not stored any more. Raises OptionsError: ``after`` is out of
         range. Cost: one round trip.
         """
-        self._verbs.told(self._client.run(self._verbs.expire(after)))
+        return then(self._verbs.expire(after), self._verbs.told)
 
-    async def aexpire(self, after: Duration | None) -> None:
-        """See :meth:`expire`."""
-        self._verbs.told(await self._client.arun(self._verbs.expire(after)))
-
-    def delete(self) -> None:
+    @verb
+    def delete(self) -> Steps[None]:
         """Remove the workflow with all its nodes, in whatever state it is. This cannot be undone. It is gone from all
         lists at once; nodes that run are asked to stop, and whatever they still say is refused. Raises
         WorkflowNotFound: it is not stored any more. Cost: three round trips, and one more per 400 nodes.
         """
-        self._client.drive(self._verbs.delete(self.on_piece))
-
-    async def adelete(self) -> None:
-        """See :meth:`delete`."""
-        await self._client.adrive(self._verbs.delete(self.on_piece))
-
-    def _page(self, query: NodeQuery) -> Steps[Page[NodeRecord]]:
-        return verbs.page(self._client, self._jobs.reader, self.id, query)
-
-    def _outputs(self, names: Sequence[str]) -> Steps[dict[str, Any]]:
-        stored = yield from verbs.every(self._client, self.id, self._jobs.reader)
-        chosen = verbs.named(self.id, names, stored) if names else verbs.leaves(stored)
-        return verbs.outputs(chosen, stored, self._client.keys.seal)
-
-    def _node(self, name: str) -> Steps[Job[Any]]:
-        stored = yield from verbs.every(self._client, self.id, self._jobs.reader)
-        return self._jobs.handle(verbs.named(self.id, [name], stored)[0].job)
+        return self._verbs.delete(self.on_piece)
 
     def __repr__(self) -> str:
         return f"<WorkflowRun {self.id} of {self.definition}>"
@@ -305,6 +270,15 @@ class WorkflowRun:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+    astop = twin(stop)
+    acancel = twin(cancel)
+    aretry_failed = twin(retry_failed)
+    aoutputs = twin(outputs)
+    anodes = twin(nodes)
+    anode = twin(node)
+    aexpire = twin(expire)
+    adelete = twin(delete)
 
 
 H = TypeVar("H", bound=Job[Any] | WorkflowRun)
