@@ -40,18 +40,6 @@ def test_what_nobody_edits_is_left_out(tmp_path: Path) -> None:
     assert sources.changes() == []
 
 
-def test_files_elsewhere_are_watched_once_they_are_named(tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
-    library = tmp_path / "library.so"
-    library.write_text("1")
-    sources = SourceFiles(str(tmp_path / "here"))
-    sources.add([str(library), str(tmp_path / "absent.py")])
-    assert sources.changes() == []
-    library.write_text("22")
-    (tmp_path / "absent.py").write_text("1")
-    assert sources.changes() == [str(tmp_path / "absent.py"), str(library)]
-
-
 def test_a_link_that_leads_round_in_circles_ends_nothing(tmp_path: Path) -> None:
     (tmp_path / "round").symlink_to(tmp_path)
     (tmp_path / "broken.py").symlink_to(tmp_path / "nowhere")

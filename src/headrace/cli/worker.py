@@ -73,7 +73,8 @@ def worker(
     jobs at once, and so does QUIT. The log goes to stderr; --json is --log json.
 
     With --reload the worker has a parent process, which starts a worker with new code, then stops the old one.
-    --reload, for development, does so when a file of the application changes; running jobs run again with the new code.
+    --reload, for development, does so when a .py file below the directory changes; running jobs run again with the new
+    code.
     --reload=hup does so on HUP; running jobs get --shutdown-timeout to finish.
     """
     from headrace.cli.worker_order import Order, discreet, instrumented, start_again

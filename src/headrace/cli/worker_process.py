@@ -31,8 +31,7 @@ from headrace.store.url import passwords
 from headrace.worker import child_process, warmup
 from headrace.worker.child_process import Terminal, in_child
 from headrace.worker.health_stamps import HealthStamps
-from headrace.worker.messages import Imported, StartFailed
-from headrace.worker.reload_parent import application_files
+from headrace.worker.messages import StartFailed
 from headrace.worker.runner.process_kind import small
 from headrace.worker.runner_processes import MetricsServer
 from headrace.worker.standard_streams import STREAMS, log
@@ -90,20 +89,9 @@ def _reporting(parent: ParentLink | None) -> Generator[None]:
     except Exception as error:
         if parent is None:
             raise
-        _send_files(parent, error)
         code = exit_of(error)
         parent.send(StartFailed(traceback.format_exc().rstrip() if code is ExitCode.INTERNAL else str(error)))
         raise SystemExit(int(code)) from error
-
-
-def _send_files(parent: ParentLink, error: BaseException | None = None) -> None:
-    files = set(application_files(list(sys.modules.values())))
-    while error is not None:
-        files.update(frame.filename for frame in traceback.extract_tb(error.__traceback__))
-        if isinstance(error, SyntaxError) and error.filename:
-            files.add(error.filename)
-        error = error.__cause__ or error.__context__
-    parent.send(Imported(sorted(files)))
 
 
 def _serve(
@@ -117,8 +105,6 @@ def _serve(
             "headrace health cannot see this worker (%s): set TMPDIR to a directory that can be written, or --metrics"
         )
         log.warning(text, stamps.fault, code="health.unseen")
-    if parent is not None:
-        _send_files(parent)
     check_tasks(app, target, options)
     address = metrics_address(app)
     version, shown, warnings = _checked_server(app, options)

@@ -154,12 +154,6 @@ class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag="start_faile
     reason: str
 
 
-class Imported(msgspec.Struct, frozen=True, array_like=True, tag="imported"):
-    """Supervisor to parent: the files of the application."""
-
-    files: list[str]
-
-
 class Spawned(msgspec.Struct, frozen=True, array_like=True, tag="spawned"):
     """Supervisor to dispatcher: a runner; comes with four descriptors: socket, tickets (read, write), its stderr.
 
@@ -198,7 +192,7 @@ ToRunner = Run | WakeHint | Recall | Stop | Exit
 FromRunner = Done | JobProgress | Found | ChildCrashed | Exit | Up
 ToSupervisor = Spawn | Signal | Owner | Begun | Size | Quiet
 FromSupervisor = Spawned | Died | Drain | Resize | Size
-FromWorker = Serves | StartFailed | Imported | Size
+FromWorker = Serves | StartFailed | Size
 ToWorker = Resize | Size
 
 

@@ -16,9 +16,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import msgspec
 
@@ -26,7 +26,7 @@ from headrace.model.options import Kind
 from headrace.worker import child_process
 from headrace.worker.channel import Channel, Closed, Garbled
 from headrace.worker.child_process import Terminal, reap
-from headrace.worker.messages import FromWorker, Imported, Resize, Serves, Size, StartFailed
+from headrace.worker.messages import FromWorker, Resize, Serves, Size, StartFailed
 from headrace.worker.standard_streams import STREAMS, log
 
 # Seconds between two scans, and for how long changes must rest: editors write a file in several steps.
@@ -37,19 +37,13 @@ _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 class SourceFiles:
-    """The files of an application: those that a worker named, and each ``.py`` below the directory."""
+    """Each ``.py`` below a directory."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._named = set[str]()
         self._seen = self._scan()
         self._changed = set[str]()
         self.next = 0.0
-
-    def add(self, files: Iterable[str]) -> None:
-        new = set(files) - self._named
-        self._named |= new
-        self._seen |= {path: stamp for path in new - self._seen.keys() if (stamp := _stamp(path))}
 
     def changes(self) -> list[str]:
         """Files that were written, made or removed since the last call."""
@@ -70,8 +64,7 @@ class SourceFiles:
         return "" if changes else ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
     def _scan(self) -> dict[str, tuple[int, int]]:
-        paths = (*self._named, *_python_files(self._directory))
-        return {path: stamp for path in paths if (stamp := _stamp(path))}
+        return {path: stamp for path in _python_files(self._directory) if (stamp := _stamp(path))}
 
 
 def _stamp(path: str) -> tuple[int, int] | None:
@@ -90,13 +83,6 @@ def _python_files(directory: str) -> Iterator[str]:
 def _is_skipped(place: str, name: str) -> bool:
     # The last one is an environment of installed packages, whatever its name.
     return name.startswith(".") or name in _SKIPPED or Path(place, name, "pyvenv.cfg").exists()
-
-
-def application_files(modules: Iterable[Any]) -> list[str]:
-    installed = {"site-packages", "dist-packages", "lib-dynload"}
-    library = Path(os.__file__).parent
-    files = {Path(module.__file__) for module in modules if isinstance(getattr(module, "__file__", None), str)}
-    return sorted(str(path) for path in files if not installed & {*path.parts} and library not in path.parents)
 
 
 # Names the descriptor of a worker's link and its health file; taken out of the environment before other code runs.
@@ -299,8 +285,6 @@ class ReloadParent:
                 self._replace(child)
             case StartFailed(text) if child.state == "starting":
                 self._failed(child, text)
-            case Imported(files) if self._sources is not None:
-                self._sources.add(files)
             case Size(kind, size):
                 self._sizes[kind] = size
                 for other in self._children.values():
