@@ -614,3 +614,11 @@ def test_a_call_ends_at_its_timeout_while_the_clock_is_frozen() -> None:
         with pytest.raises(WaitTimeout):
             second.result(20)
         gate.set()
+
+
+def test_a_call_has_all_that_a_future_has(make: Callable[..., Pool]) -> None:
+    """A call does not call its base class when it is made."""
+    from concurrent.futures import Future
+
+    call = make(1, kind="thread").submit(chores.double, 1)
+    assert set(vars(Future())) <= set(vars(call))

@@ -5,8 +5,7 @@
 1. a call that did not begin in time is taken out of its line and fails;
 2. a call that runs long is reported, and its member is killed at the last alert;
 3. a lease whose holder's thread has ended is given back;
-4. work that an exception in a caller's thread left half done is repaired;
-5. a pool without any holder is finished.
+4. a pool without any holder is finished.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import os
 import sys
 import threading
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
@@ -29,7 +28,7 @@ from headrace.clock import monotonic
 from headrace.errors import PoolBroken, WaitTimeout
 from headrace.pool.events import Alert, Events, Overrun, PoolOptions
 from headrace.pool.scheduler import Scheduler, died, fail
-from headrace.pool.state import Call, Lease, Member, MemberBackend, apart
+from headrace.pool.state import Call, Lease, Member, MemberBackend
 
 # Seconds between two looks at who holds leases.
 _LOOK = 0.25
@@ -96,16 +95,11 @@ class PoolWatch:
             self._answer(None if due == float("inf") else min(max(due - monotonic(), 0), threading.TIMEOUT_MAX))
 
     def _answer(self, wait: float | None) -> None:
-        asked = set[bool | Lease | None]()
+        asked = set[bool | None]()
         with suppress(Empty):
             asked.add(self._bell.get(timeout=wait))
             while True:
                 asked.add(self._bell.get_nowait())
-        for lease in asked:
-            if isinstance(lease, Lease):
-                self._scheduler.end_lease(lease)
-        if True in asked:
-            _repair(self._scheduler)
         if None in asked:
             self._finish()
 
@@ -152,35 +146,6 @@ class PoolWatch:
         return monotonic() + _LOOK if leases else float("inf")
 
 
-def _repair(scheduler: Scheduler) -> None:
-    """Repair what an exception raised asynchronously in a caller's thread left half done; O(members and waiting calls).
-
-    Callers' threads only add and withdraw their own calls. So the lines and what is booked are true; what may be wrong
-    are the counts, and a member that was not told what is booked for it. To tell it again does no harm.
-    """
-    with scheduler.lock:
-        _recount(scheduler)
-        members = [(m, None if m.away else m.running) for m in scheduler.members]
-    for member, booked in members:
-        scheduler.go_on(member, booked)
-        if member.leaving and not (member.running or member.urgent):
-            member.body.leave()
-
-
-def _recount(scheduler: Scheduler) -> None:
-    lines, members = scheduler.lines, scheduler.members
-    waiting = [call for line in (lines.central, *(member.inbox for member in members)) for call in line]
-    lines.waiting = len(waiting)
-    running = (member.running for member in members)
-    keys = Counter(call.key for call in (*waiting, *running) if call is not None and call.key is not None)
-    for key, home in [*lines.homes.items()]:
-        home.calls = keys[key]
-        if not home.calls:
-            del lines.homes[key]
-    for member in members:
-        scheduler.weigh_anew(member)
-
-
 T = TypeVar("T")
 
 
@@ -210,21 +175,13 @@ class Leased:
 
     def release(self) -> None:
         """Give the member back; again does nothing."""
-        try:
-            self._scheduler.release(self._lease)
-        except BaseException:
-            self._lease.dropped = True  # the watch gives it back
-            raise
+        self._scheduler.release(self._lease)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self.release()
-        except BaseException:
-            self._lease.dropped = True
-            raise
+        self.release()
 
 
 # Seconds before the first late restart, and at most.
@@ -274,8 +231,6 @@ class Members:
         self.watch = PoolWatch(name, options.alerts, self.scheduler, self.events, self.kill, self.finish)
         self._body = body
         self._resizing = threading.Lock()
-        # How many members were asked for last.
-        self._size = 0
         self._restarts = Restarts(options.restarts, options.period)
         self._burying = threading.Lock()
         self._living: set[Member] = set()
@@ -286,13 +241,7 @@ class Members:
 
     def resize(self, n: int) -> None:
         """Have ``n`` members. New ones start in the background; those with the largest ids leave when they are done."""
-        self._size = n
-        apart(self._resize)
-
-    def _resize(self) -> None:
         with self._resizing:
-            # As asked last: the step of a resize that was cut short may come after the next one.
-            n = self._size
             members = self.scheduler.snapshot.members[:n]
             new = [self._member(number) for number in range(len(members), n)]
             if not self._living:
@@ -373,14 +322,11 @@ class Members:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def shut(self, *, cancel: bool) -> None:
-        apart(self._shut)
+        for member in self.scheduler.shut(f"{self.name} was shut down: make another pool"):
+            member.body.leave()
         if cancel:
             for call in self.scheduler.waiting():
                 call.cancel()
-
-    def _shut(self) -> None:
-        for member in self.scheduler.shut(f"{self.name} was shut down: make another pool"):
-            member.body.leave()
 
     def wait(self, timeout: float | None = None) -> bool:
         limit = None if timeout is None else monotonic() + timeout
@@ -400,9 +346,9 @@ class Members:
             if self.wait(shutdown_timeout):
                 return
         except BaseException:
-            apart(self._kill_all)  # a caller that gives up waiting wants the calls to end now
+            self._kill_all()  # a caller that gives up waiting wants the calls to end now
             raise
-        apart(self._kill_all)
+        self._kill_all()
         self.wait(10)
 
     def interrupt(self) -> None:
@@ -430,7 +376,7 @@ class Members:
     def finish(self) -> None:
         """The pool is not used any more, or the interpreter ends: run what was accepted."""
         if not self._orphaned:
-            self._shut()
+            self.shut(cancel=False)
 
     def orphan(self) -> None:
         """This is a fork of the process that had the pool: its threads are not here."""

@@ -210,7 +210,6 @@ class Pool(Executor):
             return Leased(self._scheduler, lease, member, self._make)
         except BaseException:
             # Granted just as the waiting ended: given back at once, or the pool would shrink.
-            lease.dropped = True
             self._scheduler.release(lease)
             raise
 

@@ -134,7 +134,7 @@ class ProcessBody:
         self._number = 0
         # The frame of the running call until all of it is sent, and how much was sent at once.
         self._going = b""
-        self._sent: list[int] = []
+        self._sent = 0
         self._deferred: dict[int, Call[Any]] = {}
         self._thread: MemberThread | None = None
         self._hurry: SimpleQueue[None] = SimpleQueue()
@@ -150,26 +150,23 @@ class ProcessBody:
         if not (call.begun or call.begin()):
             return False
         with self._sending:
-            sock, sent = self._sock, self._sent
+            sock = self._sock
             if sock is None or self._member.running is not call:
                 return True
-            if not (call.sent and sent):
+            if not call.sent:
                 self._number += 1
                 body = call.data or b""
                 self._going = head(CALL, self._number & 0xFFFFFFFF, body) + body
-                sent.clear()
-                # After this line nothing can be raised before it is known how much was sent.
-                step = map(sock.send, (self._going,), (socket.MSG_DONTWAIT,))
                 call.sent = True
                 try:
-                    sent.extend(step)
+                    self._sent = sock.send(self._going, socket.MSG_DONTWAIT)
                 except BlockingIOError:
-                    sent.append(0)
+                    self._sent = 0
                 except OSError:
                     call.sent, self._going = False, b""
                     return True
                 call.data = None
-            if sent[0] < len(self._going):
+            if self._sent < len(self._going):
                 # Large arguments wait for the process to read them; who submitted them does not.
                 start_new_thread(self._push, (sock,))
             else:
@@ -180,7 +177,7 @@ class ProcessBody:
         with self._sending:
             if sock is not self._sock:
                 return
-            rest, self._going = memoryview(self._going)[self._sent[0] :], b""
+            rest, self._going = memoryview(self._going)[self._sent :], b""
         with contextlib.suppress(OSError):
             sock.sendall(rest)
 

@@ -6,10 +6,6 @@ under the lock, since their callbacks may call back here.
 
 A method of the scheduler may tell its caller that a call is now a member's. The caller then hands the call over
 (:meth:`MemberBackend.deliver`), without the lock.
-
-Callers' threads may be hit by an exception at any moment. They only add and withdraw their own calls; what takes calls
-of others from a line runs in threads of the pool. A verb that was cut short rings the bell, and the watch repairs what
-that left (:mod:`headrace.pool.members`).
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ from headrace.dispatch import (
     no_members,
     nobody_free,
 )
-from headrace.errors import ClosedError, HeadraceError, MemberDied, OptionsError, PoolBroken
+from headrace.errors import ClosedError, MemberDied, OptionsError, PoolBroken
 from headrace.pool.state import Call, CallQueues, Latch, Lease, Member
 
 # A choice is made without the lock, so its member may be removed before it is booked; then it is made again.
@@ -51,12 +47,11 @@ class Scheduler:
         members: those of the snapshot and the leaving ones.
         retired: calls that members ended who are gone.
         closed: why no call is accepted any more; ``broken``: why none is at the moment.
-        bell: wakes the watch; True asks it to repair, a lease to end that, None to finish the pool. To ring it is one
-            step of the interpreter.
+        bell: wakes the watch; None asks it to finish the pool. To ring it is one step of the interpreter.
     """
 
     def __init__(self, *, lifo: bool, backlog: int | None) -> None:
-        self.bell: SimpleQueue[bool | Lease | None] = SimpleQueue()
+        self.bell: SimpleQueue[bool | None] = SimpleQueue()
         self.begin_anew()
         self.snapshot: Snapshot[Member] = Snapshot((), LoadIndex(), count().__next__)
         self.members: list[Member] = []
@@ -76,55 +71,35 @@ class Scheduler:
 
     def place(self, call: Call[Any], choose: Strategy[Member], key: Key | None) -> None:
         """Hand a call to a member, or let it wait. Raises ClosedError, PoolBroken, PoolFull: it will never run."""
-        member: Member | None = None
-        try:
-            if choose is available:
-                member = self._place_centrally(call)
-            elif choose is next_available:
-                member = self._place_now(call)
-            else:
-                member = self._place_chosen(call, choose, key)
-            if member is not None:
-                self.hand_over(member, call)
-        except HeadraceError:
-            raise  # refused: it is nowhere
-        except BaseException:
-            self.bell.put(True)
-            call.cancel()
-            raise
+        if choose is available:
+            member = self._place_centrally(call)
+        elif choose is next_available:
+            member = self._place_now(call)
+        else:
+            member = self._place_chosen(call, choose, key)
+        if member is not None:
+            self.go_on(member, call)
 
     def place_on(self, member: Member, call: Call[Any]) -> None:
-        try:
-            with self.lock:
-                if member.leaving:
-                    raise ClosedError(f"member {member.id} is leaving the pool")
-                now = self._book(member, call, urgent=True)
-            if now:
-                self.hand_over(member, call)
-        except HeadraceError:
-            raise
-        except BaseException:
-            self.bell.put(True)
-            raise
+        with self.lock:
+            if member.leaving:
+                raise ClosedError(f"member {member.id} is leaving the pool")
+            now = self._book(member, call, urgent=True)
+        if now:
+            self.go_on(member, call)
 
     def place_leased(self, lease: Lease, call: Call[Any]) -> None:
-        try:
-            with self.lock:
-                member = lease.member
-                if lease.over or member is None:
-                    raise ClosedError("this lease is over: its member was given back or died; reserve another")
-                free = member.running is not None and member.running.lease is lease
-                if free:
-                    self._run(member, call)
-                else:
-                    lease.waiting.append(call)
+        with self.lock:
+            member = lease.member
+            if lease.over or member is None:
+                raise ClosedError("this lease is over: its member was given back or died; reserve another")
+            free = member.running is not None and member.running.lease is lease
             if free:
-                self.hand_over(member, call)
-        except HeadraceError:
-            raise
-        except BaseException:
-            self.bell.put(True)
-            raise
+                self._run(member, call)
+            else:
+                lease.waiting.append(call)
+        if free:
+            self.go_on(member, call)
 
     def _place_centrally(self, call: Call[Any]) -> Member | None:
         with self.lock:
@@ -133,8 +108,7 @@ class Scheduler:
             lines = self.lines
             # While calls wait there, no member is idle; then it need not be asked.
             member = None if lines.central else self._ranks.idle()
-            # The ranks may be half changed, until the watch has repaired them.
-            if member is not None and member.running is None and not member.leaving:
+            if member is not None:
                 self._run(member, call)
                 self._weigh(member)
                 return member
@@ -146,7 +120,7 @@ class Scheduler:
             if self.closed or self.broken:
                 raise self.refusal()
             member = self._ranks.idle()
-            if member is not None and member.running is None and not member.leaving:
+            if member is not None:
                 self._book(member, call)
                 return member
             if self.lines.soon_free(None):
@@ -201,17 +175,8 @@ class Scheduler:
             if not (member.away or member.leaving):
                 self._ranks.set(member, load)
 
-    def weigh_anew(self, member: Member) -> None:
-        """The same, though the ranks may not know what the member's load says. Lock held."""
-        member.load = -1
-        self._weigh(member)
-
-    def hand_over(self, member: Member, call: Call[Any]) -> None:
-        if not (member.body.deliver(call) if call.lease is None else self._grant(member, call)):
-            # It was cancelled. Only threads of ours take what follows from its line.
-            self.bell.put(True)
-
     def go_on(self, member: Member, call: Call[Any] | None) -> None:
+        """Hand over what was booked; of what was cancelled since, what follows it."""
         while call is not None and not (member.body.deliver(call) if call.lease is None else self._grant(member, call)):
             call = self.finish(member, call)
 
@@ -241,7 +206,7 @@ class Scheduler:
                 following = self._end(member, call)
                 moved, self._moved = self._moved, []
         for other, passed in moved or ():
-            self.hand_over(other, passed)
+            self.go_on(other, passed)
         if following is None or following.lease is None:
             return following
         return None if self._grant(member, following) else self.finish(member, following)
@@ -267,7 +232,7 @@ class Scheduler:
             member.lease, lease.member = lease, member
             # The key's next calls find the member by themselves, and wait for it.
             self.lines.leave_home(call)
-            over = lease.over = lease.over or lease.dropped
+            over = lease.over
         with contextlib.suppress(InvalidStateError):
             call.set_result(member.id)
         # The waiter may have given up between the beginning and here: then no other code gives it back.
@@ -303,39 +268,19 @@ class Scheduler:
 
     def withdraw(self, call: Call[Any]) -> bool:
         """Take a call out of its line; False when it does not wait any more, or never did."""
-        try:
-            with self.lock:
-                waited = self.lines.remove(call)
-                if waited and call.waits_for is not None:
-                    self._weigh(call.waits_for)
-                return waited
-        except BaseException:
-            self.bell.put(True)
-            raise
+        with self.lock:
+            waited = self.lines.remove(call)
+            if waited and call.waits_for is not None:
+                self._weigh(call.waits_for)
+            return waited
 
     # -- leases ------------------------------------------------------------------------------------------------------
 
     def release(self, lease: Lease) -> None:
-        try:
-            with self.lock:
-                member = None if lease.over else lease.member
-                lease.over = True
-                if member is None or member.running is None or member.running.lease is not lease:
-                    return
-                waits = lease.waiting or member.urgent or member.inbox or self.lines.central
-                if not (waits or member.leaving or member.doomed or self.closed):
-                    member.running = member.lease = None
-                    self._weigh(member)
-                    return
-            self.bell.put(lease)
-        except BaseException:
-            lease.dropped = True
-            self.bell.put(True)
-            raise
-
-    def end_lease(self, lease: Lease) -> None:
-        member = lease.member
-        held = None if member is None else member.running
+        with self.lock:
+            member = None if lease.over else lease.member
+            lease.over = True
+            held = None if member is None else member.running
         if member is None or held is None or held.lease is not lease:
             return
         self.go_on(member, self.finish(member, held))
@@ -360,7 +305,7 @@ class Scheduler:
             moved, self._moved = self._moved, []
             idle = [m for m in gone if not (m.running or m.urgent)]
         for other, call in moved:
-            self.hand_over(other, call)
+            self.go_on(other, call)
         return idle
 
     def _vacate(self, member: Member) -> None:
@@ -405,7 +350,7 @@ class Scheduler:
             following = member.running or self._take(member)
         if following is not None and following.lease is not None:
             if not following.begun:
-                self.hand_over(member, following)
+                self.go_on(member, following)
             return None
         return following
 
@@ -440,7 +385,7 @@ class Scheduler:
             self._weigh(member)
             moved, self._moved = self._moved, []
         for other, call in moved:
-            self.hand_over(other, call)
+            self.go_on(other, call)
         return lost
 
     def expect(self, member: Member) -> None:

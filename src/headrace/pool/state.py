@@ -2,15 +2,14 @@
 member gets a call.
 
 A line is an ordered dictionary: calls leave it at either end, and any of them from the middle when it is cancelled.
-:class:`CallCondition` and :func:`apart` are waiting that an exception raised asynchronously (a Ctrl-C,
-``PyThreadState_SetAsyncExc``) cannot leave half done.
+Waits are such that an exception raised asynchronously (a Ctrl-C, ``PyThreadState_SetAsyncExc``) leaves no lock behind.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from _thread import RLock, allocate_lock, get_ident, start_new_thread
+from _thread import RLock, allocate_lock
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
@@ -97,30 +96,6 @@ class MemberThread:
             self.thread.join()
             return True
         return False
-
-
-def apart(step: Callable[[], None]) -> None:
-    """Run a step in a thread of its own and wait for it: what is raised in this thread cannot cut the step short."""
-    latch, errors = Latch(), list[BaseException]()
-
-    def run() -> None:
-        try:
-            step()
-        except BaseException as error:  # noqa: BLE001 - the caller gets it
-            errors.append(error)
-        finally:
-            # Where the step asked for current_thread(), threading keeps an entry (before Python 3.13: for ever).
-            vars(threading).get("_active", {}).pop(get_ident(), None)
-            latch.open()
-
-    try:
-        start_new_thread(run, ())
-    except RuntimeError:
-        step()  # no thread can be started; at the interpreter's end none may
-        return
-    latch.wait()
-    if errors:
-        raise errors[0]
 
 
 log = logging.getLogger("headrace.pool")
@@ -228,10 +203,9 @@ class Lease:
         waiting: calls that were asked of it and have not begun.
         over: given back, or its member died.
         user: the object through which it is used, unless that was forgotten.
-        dropped: its user was cut short as it got it or gave it back. Written without the lock.
     """
 
-    __slots__ = ("dropped", "holder", "member", "over", "user", "waiting")
+    __slots__ = ("holder", "member", "over", "user", "waiting")
 
     def __init__(self) -> None:
         self.holder = threading.current_thread()
@@ -239,12 +213,11 @@ class Lease:
         self.waiting: deque[Call[Any]] = deque()
         self.over = False
         self.user: ref[object] | None = None
-        self.dropped = False
 
     @property
     def forgotten(self) -> bool:
         """It cannot be used any more. For the watch: ``is_alive`` that is cut short takes the thread for ended."""
-        return self.dropped or (self.user is not None and self.user() is None) or not self.holder.is_alive()
+        return (self.user is not None and self.user() is None) or not self.holder.is_alive()
 
 
 class MemberBackend(Protocol):
