@@ -10,7 +10,8 @@ import pytest
 import redis
 
 from headrace import Headrace
-from headrace.admin.doctor import REPAIRED, ROWS, KeyspaceDoctor
+from headrace.admin import neighbourhood
+from headrace.admin.doctor import REPAIRED, ROWS, KeyspaceDoctor, findings_of
 from headrace.model.environment import Finding
 from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.testing import assert_invariants, violations
@@ -126,6 +127,27 @@ def test_a_worker_that_claims_all_the_time_hides_no_fault(stage: Stage, url: str
     stage.client.hset(stage.keys.job(deaf.id), "cancel", 1)
     with Headrace(url) as app:
         assert "starts" in rows(KeyspaceDoctor(app.client, Busy(), share=1, apart=0).run())
+
+
+def test_what_is_too_much_for_one_look_is_unknown_and_the_rest_is_judged(
+    stage: Stage, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits.declare(stage, {"call": [LimitRule("l", by="account", concurrency=Concurrency(1))]})
+    limits.put(stage, *range(30))
+    stage.running("deaf", queue="q")
+    stage.client.zrem(stage.keys("owners"), "deaf")
+    monkeypatch.setattr(neighbourhood, "MOST", 4)
+    assert {one.id: one.severity for one in look()} == {"claims": "error", "workers": "warn", "held": "unknown"}
+    monkeypatch.setattr(neighbourhood, "MOST", 1)
+    assert {one.severity for one in look()} == {"unknown"}
+
+
+def test_what_is_unknown_on_one_shard_hides_nothing_of_another() -> None:
+    seen, unseen = Finding("held", "error", "", "", ("a",), 3), Finding("held", "unknown", "", "")
+    for shards in ([seen], [unseen]), ([unseen], [seen]):
+        (one,) = findings_of(shards)
+        assert (one.severity, one.count) == ("error", 3)
+    assert [one.severity for one in findings_of([[unseen], [unseen]])] == ["unknown"]
 
 
 def test_a_turn_of_a_job_that_has_ended_is_found(stage: Stage, look: Look) -> None:

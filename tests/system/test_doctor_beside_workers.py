@@ -77,7 +77,8 @@ class Storm:
         """How many faults of each row a walk finds; what looks wrong is looked at again two seconds later."""
         client = self.server.client()
         found = KeyspaceDoctor(app.client, client, repair=repair, share=share, apart=2.0).run()
-        return Counter({one.id: one.count for one in found})
+        # Beside the storm, new lanes may keep all looks at limits from being of one moment.
+        return Counter({one.id: one.count for one in found if one.severity != "unknown"})
 
 
 class Planted:

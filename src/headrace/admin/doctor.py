@@ -36,9 +36,9 @@ from headrace.admin.neighbourhood import (
     OF_QUEUES,
     OF_WORKERS,
     around_flow,
-    around_limits,
     around_names,
     around_order,
+    around_workers,
 )
 from headrace.errors import ServerError
 from headrace.model.environment import MOST_EVIDENCE, Finding, Severity
@@ -104,6 +104,9 @@ def findings_of(shards: Sequence[list[Finding]]) -> list[Finding]:
         for one in findings:
             was, where = found.get(one.id), f"shard {shard}: " if len(shards) > 1 else ""
             evidence = (*(was.evidence if was else ()), *(where + said for said in one.evidence))[:MOST_EVIDENCE]
+            if was and "unknown" in (was.severity, one.severity):
+                found[one.id] = was if one.severity == "unknown" else msgspec.structs.replace(one, evidence=evidence)
+                continue
             count = one.count + (was.count if was else 0)
             found[one.id] = msgspec.structs.replace(one, evidence=evidence, count=count)
     return [found[row] for row in ROWS if row in found]
@@ -139,6 +142,8 @@ class KeyspaceDoctor:
         # By finding and subject: how to look at it again, as long as something looks wrong.
         self._suspects: dict[tuple[str, str], Callable[[], Iterable[str]]] = {}
         self._known: set[tuple[str, str]] = set()
+        # Rows of what could not be read at one moment.
+        self._unread: set[str] = set()
         # Seconds that the server works for a page or for an id of a piece, at least.
         self._least: dict[str, float] = defaultdict(lambda: math.inf)
         self._followers, self._chains, self._followed, self._walked = 0, set[str](), set[str](), 0
@@ -159,12 +164,12 @@ class KeyspaceDoctor:
         # Counters are judged if no job has started since: what ends or lines up meanwhile would look like a fault.
         self._count(lambda: self._server.get(self._keys("token")) == token, size)
         everywhere: dict[str, Callable[[], Iterable[str]]] = {
-            "workers": lambda: (said for said in self._of_all(owner_breaches) if said[:7] != "claims:"),
-            "claims": lambda: self._of_all(owner_breaches, "claims:"),
-            "starts": lambda: (said for said in self._of_all(start_breaches) if "record says none" not in said),
-            "held": lambda: self._of_all(lambda space: lane_breaches(space.values)),
-            "queues": lambda: self._of_all(queue_breaches),
-            "schedules": lambda: self._of_all(schedule_breaches),
+            "workers": lambda: (said for said in self._of_all("workers", owner_breaches) if said[:7] != "claims:"),
+            "claims": lambda: (said for said in self._of_all("claims", owner_breaches) if said[:7] == "claims:"),
+            "starts": lambda: (said for said in self._of_all("starts", start_breaches) if "says none" not in said),
+            "held": lambda: self._of_all("held", lambda space: lane_breaches(space.values)),
+            "queues": lambda: self._of_all("queues", queue_breaches),
+            "schedules": lambda: self._of_all("schedules", schedule_breaches),
             "waiters": self._waiters,
             "asleep": self._asleep,
         }
@@ -184,8 +189,10 @@ class KeyspaceDoctor:
     def findings(self) -> list[Finding]:
         return [
             Finding(row, severity, meaning, command, tuple(sorted(found)[:MOST_EVIDENCE]), len(found))
-            for row, (severity, meaning, command) in ROWS.items()
             if (found := self._found.get(row))
+            else Finding(row, "unknown", meaning, command)
+            for row, (severity, meaning, command) in ROWS.items()
+            if self._found.get(row) or row in self._unread
         ]
 
     # -- the walk --------------------------------------------------------------------------------------------------
@@ -322,11 +329,11 @@ class KeyspaceDoctor:
     def _of_order(self, key: str, *jobs: str) -> Iterable[str]:
         return order_breaches(around_order(self._server, self._keys, key, jobs))
 
-    def _of_all(self, rule: Callable[[Keyspace], Iterable[str]], wanted: str = "") -> Iterator[str]:
-        """What a rule says of workers, limits and queues, as far as it begins so; nothing if they are too many."""
-        space = around_limits(self._server, self._keys, self._known)
-        if space is not None:
-            yield from (said for said in rule(space) if said.startswith(wanted))
+    def _of_all(self, row: str, rule: Callable[[Keyspace], Iterable[str]]) -> Iterable[str]:
+        """What a rule says of workers and queues, and for one row of limits."""
+        space = around_workers(self._server, self._keys, self._known, limits=row == "held")
+        self._unread |= {row} if space is None else set()
+        return () if space is None else rule(space)
 
     def _waiters(self) -> Iterator[str]:
         """Those of jobs and nodes; around workflows their own rule looks."""

@@ -137,18 +137,19 @@ _SINGLE = (
 _FIRST: tuple[_Row, ...] = tuple((name, "") for name in _SINGLE)
 
 
-def around_limits(client: Any, keys: Keys, known: Iterable[_Row] = ()) -> Keyspace | None:
-    """All workers with what they run, and all limits with what waits for them; None: too much for one moment.
+def around_workers(client: Any, keys: Keys, known: Iterable[_Row] = (), *, limits: bool) -> Keyspace | None:
+    """All queues, schedules and workers with what they run; None: too much for one moment, or it changes too fast.
 
     Args:
         known: keys of these that exist, by name and hole: of some that nothing leads to, the name is wrong.
+        limits: all limits, too, with what waits for them.
     """
-    wanted = {*_FIRST, *known}
+    wanted = {*_FIRST, *(row for row in known if limits or row[0] not in OF_LIMITS)}
     for look in range(8):
         if len(wanted) > MOST * 10:
             return None
         space = _at_once(client, keys, sorted(wanted))
-        more = _linked(space) - wanted
+        more = (_linked(space) | (_of_limits(space) if limits else set[_Row]())) - wanted
         # What was claimed since the look before is judged without its record: a worker may claim all the time.
         if not more or (look > 2 and all(name == "job" for name, _ in more)):
             return space
@@ -190,7 +191,11 @@ def _linked(space: Keyspace) -> set[_Row]:
         found |= {(name, owner) for name in OF_WORKERS}
     found |= {("job", id) for claims in values["claims"].values() for id in claims}
     found |= {("schedule", name) for name in space.one("schedules")}
-    found |= {("parked", task) for task in space.values["parking"].get("", ())}
+    return found | {("parked", task) for task in space.values["parking"].get("", ())}
+
+
+def _of_limits(space: Keyspace) -> set[_Row]:
+    values, found = space.values, set[_Row]()
     names = {*space.one("limits"), *values["waiting"], *values["limit"]}
     classes = {one for waiting in values["waiting"].values() for one in waiting} | values["class"].keys()
     lanes = {lane for members in values["class"].values() for lane in members} | values["lane"].keys()

@@ -148,7 +148,7 @@ def _tell(session: Session, found: list[Finding]) -> None:
         output.table(("severity", "finding", "meaning", "evidence", "repaired by"), known, keep=("severity", "finding"))
     hidden = [row[1] for row in rows if row[0] == "unknown"]
     if hidden:
-        output.line(f"unknown, since the server does not tell: {', '.join(hidden)}")
+        output.line(f"unknown, since the server does not tell, or too much changes at once: {', '.join(hidden)}")
     if not known:
         output.line("nothing is wrong")
 

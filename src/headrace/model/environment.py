@@ -20,7 +20,8 @@ class Finding(msgspec.Struct, frozen=True):
 
     Attributes:
         id: of the row of the table.
-        severity: ``error``: work is lost or stands still; ``warn``: it may be; ``unknown``: the server does not tell.
+        severity: ``error``: work is lost or stands still; ``warn``: it may be; ``unknown``: it could not be
+            seen.
         meaning: what is wrong, in words.
         command: what repairs it; empty: nothing that a command could do.
         evidence: ten at most.
