@@ -20,33 +20,30 @@ from tests.system.fleet import Fleet
 pytestmark = pytest.mark.system
 
 
-@pytest.mark.parametrize("kind", ["process", "fork", "thread"])
-def test_a_runner_tells_what_it_does_and_goes_on(fleet: Fleet, tmp_path: Path, kind: str) -> None:
-    worker = fleet.worker(kinds=kind, processes=2, forks=2, threads=2)
+KINDS = ("process", "fork", "thread")
+
+
+def test_runners_of_each_kind_tell_what_they_do_and_go_on(fleet: Fleet, tmp_path: Path) -> None:
+    worker = fleet.worker(kinds="process,fork,thread,async", processes=2, forks=2, threads=2, concurrency=4)
     gate = tmp_path / "open"
-    job = fleet.enqueue(f"{kind}.gate", str(gate))
-    fleet.started(job)
+    jobs = {kind: fleet.enqueue(f"{kind}.gate", str(gate)) for kind in KINDS}
+    for job in jobs.values():
+        fleet.started(job)
     for _ in range(2):
-        found = fleet.until(lambda: _all(fleet, worker.place, 1 if kind == "thread" else 2))
-        (own,) = [one for one in found if one.job == job.id]
-        assert (own.kind, own.task) == (kind, f"{kind}.gate")
-        # The process that runs the job, as workers show has it: not the one that leads the group and forks it.
-        assert (os.getpgid(own.pid) == own.pid) == (kind != "fork")
-        assert "chores.py" in own.text
-        assert " in _hold" in own.text
+        # Those of jobs, one runner more of the first two kinds, and an event loop.
+        found = fleet.until(lambda: _all(fleet, worker.place, 6))
+        assert sorted(one.kind for one in found if not one.job) == ["async", "fork", "process"]
+        for kind, job in jobs.items():
+            (own,) = [one for one in found if one.job == job.id]
+            assert (own.kind, own.task) == (kind, f"{kind}.gate")
+            # The process that runs the job, as workers show has it: not the one that leads the group and forks it.
+            assert (os.getpgid(own.pid) == own.pid) == (kind != "fork")
+            assert "chores.py" in own.text
+            assert " in _hold" in own.text
     gate.touch()
-    assert job.result(timeout=60, allow_wait=True) == 1
+    assert [job.result(timeout=60, allow_wait=True) for job in jobs.values()] == [1] * 3
     # They are no lines of the worker's log.
     assert " in _hold" not in worker.log()
-
-
-def test_code_that_holds_the_interpreter_is_seen_too(fleet: Fleet) -> None:
-    worker = fleet.worker(processes=1)
-    job = fleet.enqueue("process.hog", 6.0)
-    fleet.started(job)
-    (found,) = asyncio.run(_asked(fleet.url, worker.place))
-    assert " in hog" in found.text
-    assert fleet.ended(job).state == State.SUCCEEDED
 
 
 async def _asked(url: str, name: str) -> list[RunnerStacks]:
@@ -54,7 +51,7 @@ async def _asked(url: str, name: str) -> list[RunnerStacks]:
         return await app.workers.astacks(name)
 
 
-def test_all_who_ask_at_once_are_answered(fleet: Fleet) -> None:
+def test_all_who_ask_at_once_are_answered_and_a_worker_that_does_not_answer_is_named(fleet: Fleet) -> None:
     worker = fleet.worker(processes=1)
 
     async def ask_all() -> list[list[RunnerStacks]]:
@@ -63,23 +60,12 @@ def test_all_who_ask_at_once_are_answered(fleet: Fleet) -> None:
     first, *others = asyncio.run(ask_all())
     assert [one.kind for one in first] == ["process"]
     assert [[(one.pid, one.place) for one in found] for found in others] == [[(first[0].pid, 0)]] * 2
-
-
-def test_an_event_loop_and_an_idle_runner_answer(fleet: Fleet) -> None:
-    worker = fleet.worker(kinds="process,async", processes=1, concurrency=4)
-    found = fleet.until(lambda: _all(fleet, worker.place, 2))
-    assert {one.kind for one in found} == {"process", "async"}
-    assert [one.job for one in found] == ["", ""]
-
-
-def _all(fleet: Fleet, place: str, count: int) -> list[RunnerStacks]:
-    """The answers of so many runners, once all of them can answer."""
-    found = [one for one in fleet.app.workers.stacks(place) if one.text]
-    return found if len(found) == count else []
-
-
-def test_a_worker_that_does_not_answer_is_said_to_be_so(fleet: Fleet) -> None:
-    worker = fleet.worker(processes=1)
+    # Code that holds the interpreter is seen, too.
+    job = fleet.enqueue("process.hog", 6.0)
+    fleet.started(job)
+    (found,) = asyncio.run(_asked(fleet.url, worker.place))
+    assert " in hog" in found.text
+    assert fleet.ended(job).state == State.SUCCEEDED
     pid = worker.dispatcher()
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -89,6 +75,12 @@ def test_a_worker_that_does_not_answer_is_said_to_be_so(fleet: Fleet) -> None:
         os.kill(pid, signal.SIGCONT)
     with pytest.raises(NotFound):
         fleet.app.workers.stacks("nothing")
+
+
+def _all(fleet: Fleet, place: str, count: int) -> list[RunnerStacks]:
+    """The answers of so many runners, once all of them can answer."""
+    found = [one for one in fleet.app.workers.stacks(place) if one.text]
+    return found if len(found) == count else []
 
 
 def test_the_dashboard_shows_those_of_a_job_and_of_a_worker(fleet: Fleet, tmp_path: Path) -> None:
