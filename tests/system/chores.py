@@ -282,22 +282,12 @@ def measure(data: str) -> int:
     return len(data)
 
 
-def needs(path: str) -> str:
-    if not Path(path).exists():
-        raise FileNotFoundError(path)
-    return path
-
-
 def numbers(count: int) -> list[int]:
     return list(range(count))
 
 
 def total(values: list[int]) -> int:
     return sum(values)
-
-
-def undo(value: int) -> int:
-    return -value
 
 
 def told(flow: str) -> str:
@@ -307,18 +297,6 @@ def told(flow: str) -> str:
 def pair(a: int, b: str) -> list[Any]:
     """What came of a small argument and a large one, and what the parents were."""
     return [a, len(b), [one.name for one in current_job().payloads]]
-
-
-def retry_it(flow: str) -> str:
-    """Called when a workflow fails: run what failed again, and stay until it has failed again; the third time, give up."""
-    told = Path(f"{os.environ[ledger.VARIABLE]}.told")
-    with told.open("a") as file:
-        file.write("told\n")
-    if len(told.read_text().split()) < 3:
-        run = app.workflows.get(flow)
-        run.retry_failed()
-        run.wait(LONG, allow_wait=True)
-    return flow
 
 
 def echo(value: Any) -> list[Any]:
@@ -449,7 +427,7 @@ async def a_block(seconds: float) -> float:
 
 
 SYNC: tuple[Callable[..., Any], ...] = (
-    measure, needs, numbers, total, undo, told, pair, retry_it, echo, headers, heir, payloads, graft,
+    measure, numbers, total, told, pair, echo, headers, heir, payloads, graft,
     add, nap, fenced, gate, beat, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
     close_all, lead, leave_thread, grow, pid, rubbish, nested, tidy,
 )  # fmt: skip

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.system
 
 SHOP = """
 import contextlib
-from headrace import Flow, Headrace, current_job
+from headrace import Flow, Headrace, Retry, current_job
 
 app = Headrace()
 
@@ -27,6 +27,28 @@ def stamp(act):
 @app.middleware
 def forgive(job):
     return contextlib.suppress(KeyError)
+
+@app.middleware
+@contextlib.contextmanager
+def report(job):
+    try:
+        yield
+    except ValueError as error:
+        with open("reports", "a") as lines:
+            print(job.task, job.attempt, job.retries_left, job.will_retry(error), file=lines)
+        raise
+
+@app.task(retries=Retry(max=1, delay=0))
+def fails() -> None:
+    raise ValueError
+
+@app.task(retries=Retry(max=1, delay=0))
+async def fails_async() -> None:
+    raise ValueError
+
+@app.task(retries=Retry(max=1, delay=0, never=(ValueError,)), kind="thread")
+def never() -> None:
+    raise ValueError
 
 @app.task
 def careless(name: str) -> str:
@@ -53,8 +75,11 @@ def program(tmp_path: Path, url: str) -> Program:
     return made
 
 
-def test_headers_and_what_was_swallowed_are_shown(program: Program) -> None:
+def test_what_middleware_sees_and_changes_is_shown(program: Program) -> None:
     id = program.enqueue("tasks.careless", "Ada", "--app", "tasks:app")
+    for task in ("fails", "fails_async", "never"):
+        program.enqueue(f"tasks.{task}", "--app", "tasks:app")
+    created = program("workflows", "create", "tasks.doubled", "3", "--start", "--app", "tasks:app").out.split()[0]
     program.burst()
     shown = program("jobs", "show", id).out
     for text in ("succeeded", 'by="enqueue"', "swallowed by a middleware", "KeyError", "'Ada'", "in careless"):
@@ -62,59 +87,16 @@ def test_headers_and_what_was_swallowed_are_shown(program: Program) -> None:
     facts = program("jobs", "show", id, "--json").json
     assert facts["headers"] == {"by": "enqueue"}
     assert (facts["swallowed"]["type"], facts["swallowed"]["attempt"], facts["error"]) == ("KeyError", 1, None)
+    # It learns which failure is final.
+    assert sorted((program.directory / "reports").read_text().splitlines()) == [
+        "tasks.fails 1 1 True", "tasks.fails 2 0 False", "tasks.fails_async 1 1 True", "tasks.fails_async 2 0 False",
+        "tasks.never 1 1 False",
+    ]  # fmt: skip
     program("jobs", "retry", id)
     assert program("jobs", "show", id, "--json").json["swallowed"] is None
-
-
-def test_nodes_that_are_added_at_run_time_pass_in_the_runner(program: Program) -> None:
-    created = program("workflows", "create", "tasks.doubled", "3", "--start", "--app", "tasks:app").out.split()[0]
-    program.burst()
+    # Nodes that are added at run time pass in the runner.
     with Headrace(program.environment["HEADRACE_URL"]) as app:
         run = app.workflows.get(created)
         by = {node.facts.name: dict(node.job.headers) for node in run.nodes(limit=50) if node.role == ""}
     # An item inherits from the node that maps, which was created.
     assert by == {name: {"by": "create"} for name in ("numbers", "double", "double[0]", "double[1]", "double[2]")}
-
-
-REPORTS = """
-import contextlib
-import headrace
-from headrace import Retry
-
-app = headrace.Headrace()
-
-@app.middleware
-@contextlib.contextmanager
-def report(job):
-    try:
-        yield
-    except BaseException as error:
-        with open("reports", "a") as lines:
-            print(job.task, job.attempt, job.retries_left, job.will_retry(error), file=lines)
-        raise
-
-@app.task(retries=Retry(max=2, delay=0))
-def fails() -> None:
-    raise ValueError
-
-@app.task(retries=Retry(max=2, delay=0))
-async def fails_async() -> None:
-    raise ValueError
-
-@app.task(retries=Retry(max=2, delay=0, never=(KeyError,)), kind="thread")
-def never() -> None:
-    raise KeyError
-"""
-
-
-def test_it_learns_which_failure_is_final(tmp_path: Path, url: str) -> None:
-    program = Program(tmp_path, url)
-    program.write("tasks", REPORTS)
-    for task in ("fails", "fails_async", "never"):
-        program.enqueue(f"tasks.{task}", "--app", "tasks:app")
-    program.burst()
-    assert sorted((tmp_path / "reports").read_text().splitlines()) == [
-        "tasks.fails 1 2 True", "tasks.fails 2 1 True", "tasks.fails 3 0 False",
-        "tasks.fails_async 1 2 True", "tasks.fails_async 2 1 True", "tasks.fails_async 3 0 False",
-        "tasks.never 1 2 False",
-    ]  # fmt: skip

@@ -107,14 +107,6 @@ def test_what_a_killed_worker_held_at_each_shard_runs_at_another(spread: Spread,
     spread.check()
 
 
-def test_a_burst_leaves_when_no_shard_has_a_job(spread: Spread) -> None:
-    jobs = [job for n in range(SHARDS) for job in spread.enqueue(n, "process.add", [(1, n)] * 5)]
-    worker = spread.worker(burst=True, ready=False)
-    assert worker.wait() == 0
-    assert {job.state for job in jobs} == {"succeeded"}
-    spread.check()
-
-
 @pytest.fixture
 def servers(new_fleet: Callable[..., Fleet]) -> Iterator[tuple[Spread, list[Server]]]:
     """A shard on each of three servers."""

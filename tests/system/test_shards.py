@@ -140,18 +140,6 @@ def test_what_must_be_together_is_on_one_shard(sharded: Sharded, tmp_path: Path)
 
 
 @THREE_SERVERS
-def test_a_killed_worker_loses_no_job_of_any_shard(sharded: Sharded) -> None:
-    add = sharded.task("add")
-    jobs = [add.enqueue(n) for n in range(200)]
-    with sharded.worker(code=-9) as worker:
-        eventually(lambda: sharded.app.overview().states["succeeded"] > 5, 60)
-        worker.process.kill()
-    with sharded.worker():
-        assert [job.result(timeout=60) for job in jobs] == [n + 1 for n in range(200)]
-    sharded.check()
-
-
-@THREE_SERVERS
 def test_pages_and_verbs_reach_every_shard(sharded: Sharded) -> None:
     app, add = sharded.app, sharded.task("add")
     jobs = [add.options(delay=3600).enqueue(n) for n in range(250)]
