@@ -16,7 +16,6 @@ from headrace.testing import assert_invariants
 from tests.commands import Commands
 from tests.deadline import eventually
 from tests.servers import Server
-from tests.system.test_server_answers import held
 from tests.system.test_worker_refused import DiskFull
 
 pytestmark = [pytest.mark.system, pytest.mark.mangles]
@@ -85,6 +84,14 @@ def have_it_load(server: Server) -> None:
     server.owner.save()
     server.kill()
     server.load_slowly(5_000)
+
+
+def held(server: Server) -> bool:
+    try:
+        server.owner.get("x")
+    except redis.RedisError as error:
+        return "BUSY" in str(error).upper()
+    return False
 
 
 def hold_it_up(server: Server) -> None:
