@@ -27,7 +27,7 @@ REASONS: dict[str, str] = {
     "tests/cache/test_stale.py::test_a_server_amid_a_failover_is_asked_again_soon": _ROLE,
     "tests/system/test_lost_replication.py": _ROLE,
     "tests/system/test_promotion.py": _ROLE,
-    "tests/system/test_health.py::test_a_server_that_refuses_writes_leaves_a_worker_healthy[valkey-9-a replica]": _ROLE,
+    "tests/system/test_health.py::test_a_server_that_is_full_a_replica_or_away_leaves_a_worker_healthy": _ROLE,
     "tests/system/test_servers.py::test_a_port_is_open_only_where_asked": "each node of a cluster has a port",
     "tests/system/test_cluster_urls.py::test_a_clusters_url_to_a_plain_server_says_so": _PLAIN,
     "tests/cli/test_cli_faults.py::test_servers_that_cannot_be_used": "its programs look up no address, and a cluster has no socket",
@@ -38,5 +38,6 @@ REASONS: dict[str, str] = {
     "tests/system/test_worker_fence.py": _ONE_WAY,
     "tests/system/test_worker_server.py::test_a_server_that_only_reads_for_a_while": _ROLE,
     "tests/system/test_embedded": _PRIVATE,
+    "tests/embedded": _PRIVATE,
     "tests/kit": _PRIVATE,
 }

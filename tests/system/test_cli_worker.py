@@ -19,21 +19,22 @@ import pytest
 from headrace import Headrace
 from headrace import __version__ as headrace_version
 from headrace.protocol import consume
+from tests.commands import Commands
 from tests.deadline import eventually
 from tests.processes import dispatcher_of
-from tests.program import Program, Worker, on_terminal
+from tests.program import Worker, on_terminal
 from tests.servers import Server
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url)
+def headrace(tmp_path: Path, url: str) -> Commands:
+    return Commands(tmp_path, url)
 
 
 @pytest.fixture
-def worker(headrace: Program) -> Iterator[Callable[..., Worker]]:
+def worker(headrace: Commands) -> Iterator[Callable[..., Worker]]:
     started: list[Worker] = []
 
     def start(*arguments: str, target: str = "tasks:app", own: bool = False) -> Worker:
@@ -46,20 +47,22 @@ def worker(headrace: Program) -> Iterator[Callable[..., Worker]]:
         one.close()
 
 
-def test_what_runners_are_forked_from_has_nothing_of_the_command_line(
-    headrace: Program, worker: Callable[..., Worker], url: str
+def test_what_runners_are_forked_from_has_nothing_of_the_command_line_and_ends_quietly(
+    headrace: Commands, worker: Callable[..., Worker], url: str
 ) -> None:
     text = "\n@app.task\ndef loaded() -> list[str]:\n    import sys\n    return sorted(sys.modules)\n"
     headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + text)
-    worker(own=True)
+    one = worker(own=True)
     with Headrace(url) as app:
         loaded = set(app.by_name("tasks.loaded").enqueue().result(timeout=60))
+    assert one.stop(signal.SIGINT) == 0
+    assert "Traceback" not in "".join(one.lines)
     assert {"typer", "rich", "pydantic"} & loaded == set()
     assert "headrace.worker.supervisor" in loaded
 
 
 def test_forks_of_jobs_share_the_driver_once_a_job_has_used_it(
-    headrace: Program, worker: Callable[..., Worker], url: str
+    headrace: Commands, worker: Callable[..., Worker], url: str
 ) -> None:
     text = """import sys
 from headrace import Headrace
@@ -90,7 +93,7 @@ def starts_another() -> str:
         assert {"hiredis", "redis"} <= set(ran("loaded"))
 
 
-def test_it_keeps_the_flags_of_its_interpreter(headrace: Program) -> None:
+def test_it_keeps_the_flags_of_its_interpreter(headrace: Commands) -> None:
     flags = ("-X", "importtime", "-W", "error::ImportWarning")
     ended = subprocess.run(
         [sys.executable, *flags, "-m", "headrace", "worker", "tasks:app", "--burst"],
@@ -99,25 +102,48 @@ def test_it_keeps_the_flags_of_its_interpreter(headrace: Program) -> None:
     assert re.search(r"import time: .* headrace\.worker\.supervisor", ended.stderr)
 
 
-def test_it_introduces_itself_and_is_listed(headrace: Program, worker: Callable[..., Worker]) -> None:
-    one = worker("--queues", "high:3,low:1", "--shutdown-timeout", "7s")
+def test_it_introduces_itself_is_listed_resized_and_stopped(headrace: Commands, worker: Callable[..., Worker]) -> None:
+    """Whether it lives is an exit code, for a probe of its container."""
+    # A heartbeat tells what it runs.
+    headrace.environment["HEADRACE_LEASE"] = "5"
+    text = '\n@app.task(kind="thread", queue="high")\ndef threaded() -> None: ...\n'
+    headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + text)
+    one = worker("--queues", "high:3,low:1", "--shutdown-timeout", "7s", "--threads", "2")
     one.says("serves high, low")
     banner = "".join(one.lines[:6])
-    for text in (f"process {one.process.pid}", "tasks:app, 4 tasks", "Valkey 9", "high (weight 3), low (weight 1)"):
+    for text in (f"process {one.process.pid}", "tasks:app, 5 tasks", "Valkey 9", "high (weight 3), low (weight 1)"):
         assert text in banner
     assert "1 process" in banner
     assert "get 7.0s to finish" in banner
     (listed,) = headrace("workers", "list", "--json").lines
-    assert listed["queues"] == ["high", "low"]
-    assert listed["runners"] == {"process": 1}
-    assert 0 < listed["lease_left"] <= 15
+    name, place = listed["worker"], f"{socket.gethostname()}:{one.process.pid}"
+    assert (listed["queues"], listed["runners"]) == (["high", "low"], {"process": 1, "thread": 1})
+    assert 0 < listed["lease_left"] <= 5
     assert (listed["version"], listed["draining"]) == (headrace_version, False)
-    assert listed["worker"] in headrace("workers", "list").out
-    assert one.stop() == 0
+    assert name in headrace("workers", "list").out
+    assert name in on_terminal(headrace, "workers", "list", columns=40)
+    assert headrace("workers", "show", place, "--json").json["place"] == place
+
+    assert headrace("workers", "scale", place, "2").out.endswith(": 2 at once, of kind process\n")
+    told = headrace("workers", "scale", place, "3", "--kind", "thread", "--json").json
+    assert (told["kind"], told["size"]) == ("thread", 3)
+    eventually(lambda: headrace("workers", "show", place, "--json").json["sizes"] == {"process": 2, "thread": 3}, 60)
+    refused = headrace("workers", "scale", place, "3", "--kind", "async", code=1).fault
+    assert "has no async runners: it has process, thread" in refused
+
+    id = headrace.enqueue("tasks.nap", "600", "--queue", "low")
+    eventually(lambda: id in headrace("workers", "show", name, "--json").out, 60)
+    assert id in headrace("workers", "show", name).out
+    headrace("jobs", "cancel", id)
+    assert headrace("workers", "stop", name).out == f"told {name} to stop\n"
+    one.says("stops claiming")
+    assert one.process.wait(60) == 0
+    assert "no worker is named" in headrace("workers", "stop", name, code=1).fault
+    assert "no worker is named" in headrace("workers", "show", place, code=1).fault
     assert "no worker serves this server" in headrace("workers", "list").err
 
 
-def test_one_that_stops_is_marked_in_the_list(headrace: Program, url: str) -> None:
+def test_one_that_stops_is_marked_in_the_list(headrace: Commands, url: str) -> None:
     with Headrace(url) as app:
         keys, run = app.client.keys, app.client.run
         run(consume.register(keys, "w0", 3_600_000_000, ["queues", "mail", "runners", "process:1", "draining", 1]))
@@ -125,29 +151,30 @@ def test_one_that_stops_is_marked_in_the_list(headrace: Program, url: str) -> No
         run(consume.retire(keys, "w0", 0))
 
 
-def test_interrupted_it_ends_in_order_and_quietly(worker: Callable[..., Worker]) -> None:
-    one = worker(own=True)
-    one.says("serves default")
-    assert one.stop(signal.SIGINT) == 0
-    assert "Traceback" not in "".join(one.lines)
-
-
-def test_json_lines_have_fields(headrace: Program, worker: Callable[..., Worker]) -> None:
-    id = headrace.enqueue("tasks.add", "1")
+def test_json_lines_have_fields_and_a_burst_tells_how_many_jobs_it_ran(
+    headrace: Commands, worker: Callable[..., Worker]
+) -> None:
+    # No renewal would wake one that finds nothing within the patience of this test.
+    headrace.environment["HEADRACE_LEASE"] = "3600"
+    ids = [headrace.enqueue("tasks.add", str(n)) for n in range(3)]
     one = worker("--json", "--burst")
     assert one.ended() == 0
     lines = [json.loads(line) for line in one.lines]
     assert lines[0]["event"] == "worker starts"
     assert lines[0]["app"] == "tasks:app, 4 tasks"
     said = next(line for line in lines if line["event"] == "adding")
-    assert (said["job"], said["task"], said["level"], said["logger"], said["customer"]) == (
-        id, "tasks.add", "warning", "shop", 7,
-    )  # fmt: skip
+    assert (said["task"], said["level"], said["logger"], said["customer"]) == ("tasks.add", "warning", "shop", 7)
+    assert said["job"] in ids
     assert said["time"].endswith("Z")
+    text = "".join(one.lines)
+    assert "jobs that have run: 3; that still run: 0" in text
+    assert "jobs that have run: 3" in text.partition("that still run: 0")[2]
+    again = worker("--burst")
+    assert again.ended() == 0
 
 
 def test_a_queue_of_its_tasks_that_nobody_serves_is_told_and_remarked(
-    headrace: Program, worker: Callable[..., Worker]
+    headrace: Commands, worker: Callable[..., Worker]
 ) -> None:
     text = "from headrace import Headrace\napp = Headrace()\n@app.task(queue='mail')\ndef send() -> None: pass\n"
     headrace.write("post", text)
@@ -179,68 +206,14 @@ def test_a_queue_of_its_tasks_that_nobody_serves_is_told_and_remarked(
     assert headrace("jobs", "show", id, "--json").json["waits"] is None
 
 
-def test_a_burst_tells_how_many_jobs_it_ran(headrace: Program, worker: Callable[..., Worker]) -> None:
-    for n in range(3):
-        headrace.enqueue("tasks.add", str(n))
-    one = worker("--burst")
-    assert one.ended() == 0
-    assert one.says("stops claiming").endswith("jobs that have run: 3; that still run: 0\n")
-    assert one.says("leaves").endswith("jobs that have run: 3\n")
-
-
 def test_quiet_says_nothing_when_all_is_well(worker: Callable[..., Worker]) -> None:
     one = worker("--quiet", "--burst", own=True)
     assert one.ended() == 0
     assert one.lines == []
 
 
-def test_a_burst_that_finds_nothing_ends_at_once(headrace: Program, worker: Callable[..., Worker]) -> None:
-    # Nothing else that is due would wake it within the patience of this test.
-    headrace.environment["HEADRACE_LEASE"] = "3600"
-    assert worker("--burst").ended() == 0
-
-
-def test_whether_a_worker_lives_is_an_exit_code(headrace: Program, worker: Callable[..., Worker]) -> None:
-    """For a probe of its container."""
-    one = worker()
-    one.says("serves default")
-    place = f"{socket.gethostname()}:{one.process.pid}"
-    assert headrace("workers", "show", place, "--json").json["place"] == place
-    assert one.stop() == 0
-    assert "no worker is named" in headrace("workers", "show", place, code=1).fault
-
-
-def test_a_worker_that_is_resized_is_told_of_which_kind(headrace: Program, worker: Callable[..., Worker]) -> None:
-    text = '\n@app.task(kind="thread")\ndef threaded() -> None: ...\n'
-    headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + text)
-    one = worker("--threads", "2")
-    one.says("serves default")
-    place = headrace("workers", "list", "--json").lines[0]["place"]
-    assert headrace("workers", "scale", place, "2").out.endswith(": 2 at once, of kind process\n")
-    told = headrace("workers", "scale", place, "3", "--kind", "thread", "--json").json
-    assert (told["kind"], told["size"]) == ("thread", 3)
-    eventually(lambda: headrace("workers", "show", place, "--json").json["sizes"] == {"process": 2, "thread": 3}, 60)
-    assert (
-        "has no async runners: it has process, thread"
-        in headrace("workers", "scale", place, "3", "--kind", "async", code=1).fault
-    )
-    assert one.stop() == 0
-
-
-def test_a_worker_that_is_told_to_stop_finishes_its_job_and_ends(
-    headrace: Program, worker: Callable[..., Worker]
-) -> None:
-    one = worker()
-    one.says("serves default")
-    name = headrace("workers", "list", "--json").lines[0]["worker"]
-    assert headrace("workers", "stop", name).out == f"told {name} to stop\n"
-    one.says("stops claiming")
-    assert one.process.wait(60) == 0
-    assert "no worker is named" in headrace("workers", "stop", name, code=1).fault
-
-
 def test_a_quiet_worker_finishes_its_job_takes_no_other_and_stays_until_it_is_stopped(
-    headrace: Program, worker: Callable[..., Worker], tmp_path: Path
+    headrace: Commands, worker: Callable[..., Worker], tmp_path: Path
 ) -> None:
     text = "\n@app.task\ndef waits(path: str) -> None:\n    import os, time\n"
     text += "    while not os.path.exists(path): time.sleep(0.01)\n"
@@ -274,22 +247,8 @@ def test_a_quiet_worker_finishes_its_job_takes_no_other_and_stays_until_it_is_st
     assert headrace("jobs", "show", second, "--json").json["state"] == "ready"
 
 
-def test_a_terminal_gets_whole_names_of_workers_and_ids_of_what_they_run(
-    headrace: Program, worker: Callable[..., Worker]
-) -> None:
-    headrace.environment["HEADRACE_LEASE"] = "1"
-    one = worker("--shutdown-timeout", "0")
-    one.says("serves default")
-    name = headrace("workers", "list", "--json").lines[0]["worker"]
-    id = headrace.enqueue("tasks.nap", "600")
-    eventually(lambda: id in headrace("workers", "show", name, "--json").out, 60)
-    assert id in on_terminal(headrace, "workers", "show", name, columns=80)
-    assert name in on_terminal(headrace, "workers", "list", columns=40)
-    assert one.stop() == 0
-
-
 def test_no_password_is_logged(
-    tmp_path: Path, new_server: Callable[..., Server], worker: Callable[..., Worker], headrace: Program
+    tmp_path: Path, new_server: Callable[..., Server], worker: Callable[..., Worker], headrace: Commands
 ) -> None:
     server = new_server(password="open-sesame")
     headrace.environment["HEADRACE_URL"] = server.url
@@ -305,7 +264,7 @@ def test_no_password_is_logged(
 
 
 def test_a_password_on_the_command_line_leaves_the_list_of_processes(
-    new_server: Callable[..., Server], worker: Callable[..., Worker], headrace: Program
+    new_server: Callable[..., Server], worker: Callable[..., Worker], headrace: Commands
 ) -> None:
     server = new_server(password="open-sesame")
     one = worker("--url", server.url, own=True)
@@ -341,7 +300,7 @@ def test_a_worker_that_reloads_shows_no_password_either(
 
 
 def test_it_waits_for_a_server_that_is_down(
-    headrace: Program, new_server: Callable[..., Server], worker: Callable[..., Worker]
+    headrace: Commands, new_server: Callable[..., Server], worker: Callable[..., Worker]
 ) -> None:
     server = new_server()
     headrace.environment["HEADRACE_URL"] = server.url
@@ -354,7 +313,9 @@ def test_it_waits_for_a_server_that_is_down(
     assert one.stop() == 0
 
 
-def test_an_application_that_configures_logging_keeps_its_own(headrace: Program, worker: Callable[..., Worker]) -> None:
+def test_an_application_that_configures_logging_keeps_its_own(
+    headrace: Commands, worker: Callable[..., Worker]
+) -> None:
     headrace.write(
         "shop",
         "import logging.config\nfrom tasks import app\n"
@@ -369,7 +330,7 @@ def test_an_application_that_configures_logging_keeps_its_own(headrace: Program,
     assert next(line for line in one.lines if "serves default" in line).startswith("20")
 
 
-def test_an_interrupted_command_is_quiet(headrace: Program) -> None:
+def test_an_interrupted_command_is_quiet(headrace: Commands) -> None:
     id = headrace.enqueue("tasks.nap", "1")
     waiting = headrace.start("enqueue", "tasks.nap", "1", "--wait")
     try:
@@ -384,7 +345,7 @@ def test_an_interrupted_command_is_quiet(headrace: Program) -> None:
 
 
 def test_it_warns_of_tasks_that_its_application_does_not_include(
-    headrace: Program, worker: Callable[..., Worker]
+    headrace: Commands, worker: Callable[..., Worker]
 ) -> None:
     headrace.write("mail", "from headrace import Tasks\ntasks = Tasks()\n@tasks.task\ndef send() -> None: pass")
     headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + "\nimport mail\n")
@@ -393,7 +354,7 @@ def test_it_warns_of_tasks_that_its_application_does_not_include(
 
 
 @pytest.mark.parametrize("wait", ["job.result()", "app.wait([job])", "asyncio.run(job.aresult())"])
-def test_a_module_that_waits_while_the_worker_imports_it_is_refused(headrace: Program, wait: str) -> None:
+def test_a_module_that_waits_while_the_worker_imports_it_is_refused(headrace: Commands, wait: str) -> None:
     """The worker waited for itself, for ever, without a line."""
     code = f"import asyncio\n{(headrace.directory / 'tasks.py').read_text()}\njob = add.enqueue(1)\nprint({wait})\n"
     headrace.write("waiting", code)

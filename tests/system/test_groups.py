@@ -48,7 +48,7 @@ def test_a_runner_is_in_a_group_of_its_own_before_it_can_be_killed(tmp_path: Pat
     assert next(group for child, group in groups if child == str(pid)) == str(pid)
 
 
-@pytest.mark.parametrize("kind", ["process", "fork", "thread"])
+@pytest.mark.parametrize("kind", ["fork", "thread"])
 def test_a_frozen_job_ends_at_its_hard_limit_with_all_that_it_started_and_nothing_else(
     fleet: Fleet, kind: str, tmp_path: Path
 ) -> None:

@@ -21,9 +21,10 @@ import pytest
 from headrace import Headrace
 from headrace.cli.probe import quick
 from headrace.worker.health_stamps import stamps
+from tests.commands import Commands
 from tests.deadline import eventually
 from tests.processes import dispatcher_of
-from tests.program import Program, Worker
+from tests.program import Worker
 from tests.proxy import Proxy
 from tests.servers import Server
 
@@ -32,8 +33,8 @@ LEASE = "5"
 
 
 @pytest.fixture
-def headrace(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Program:
-    program = Program(tmp_path, url)
+def headrace(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    program = Commands(tmp_path, url)
     # Probes see the workers of this test alone.
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
@@ -42,7 +43,7 @@ def headrace(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Progr
 
 
 @pytest.fixture
-def worker(headrace: Program) -> Iterator[Callable[..., Worker]]:
+def worker(headrace: Commands) -> Iterator[Callable[..., Worker]]:
     started: list[Worker] = []
 
     def start(*arguments: str) -> Worker:
@@ -67,6 +68,18 @@ def reasons(*flags: str) -> list[str]:
     return list(row["reasons"])
 
 
+def stays(*expected: str, ready: bool, leases: float = 3) -> None:
+    """For so many leases the worker is healthy, and ready or not."""
+    until = time.monotonic() + leases * float(LEASE)
+
+    def later() -> bool:
+        assert reasons() == list(expected)
+        assert is_ready() is ready
+        return time.monotonic() > until
+
+    eventually(later, 60, every=0.2)
+
+
 def is_ready() -> bool:
     return bool(stamps()) and reasons("--ready") == []
 
@@ -76,7 +89,7 @@ def is_ready_each(workers: int) -> Callable[[], bool]:
 
 
 def test_a_worker_is_ready_when_it_claims_and_gone_when_it_has_ended(
-    headrace: Program, worker: Callable[..., Worker]
+    headrace: Commands, worker: Callable[..., Worker]
 ) -> None:
     assert "no worker" in headrace("health", code=1).err
     one = worker()
@@ -91,7 +104,7 @@ def test_a_worker_is_ready_when_it_claims_and_gone_when_it_has_ended(
 
 
 def test_a_probe_selects_workers_by_application_and_by_server(
-    headrace: Program, new_server: Callable[..., Server], worker: Callable[..., Worker], tmp_path: Path
+    headrace: Commands, new_server: Callable[..., Server], worker: Callable[..., Worker], tmp_path: Path
 ) -> None:
     """The probe of one application ended its healthy workers while another application was away."""
     own, other = headrace.environment["HEADRACE_URL"], new_server(tcp=True, password="s3cret")
@@ -118,106 +131,74 @@ def test_a_probe_selects_workers_by_application_and_by_server(
         two.close()
 
 
-@pytest.mark.parametrize("role", ["supervisor", "dispatcher"])
-def test_a_process_that_hangs_is_unhealthy_until_it_goes_on(
-    headrace: Program, worker: Callable[..., Worker], role: str
-) -> None:
+def test_a_process_that_hangs_is_unhealthy_until_it_goes_on(headrace: Commands, worker: Callable[..., Worker]) -> None:
     one = worker()
     eventually(is_ready, 60)
     dispatcher = dispatcher_of(one.process.pid)
     assert dispatcher is not None
-    pid = one.process.pid if role == "supervisor" else dispatcher.pid
-    os.kill(pid, signal.SIGSTOP)
-    eventually(lambda: any(f"the {role} is silent" in why for why in reasons()), 60)
-    assert headrace("health", code=None).code == 1
-    os.kill(pid, signal.SIGCONT)
-    eventually(is_ready, 60)
+    for role, pid in (("supervisor", one.process.pid), ("dispatcher", dispatcher.pid)):
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda role=role: any(f"the {role} is silent" in why for why in reasons()), 60)
+        assert headrace("health", code=None).code == 1
+        os.kill(pid, signal.SIGCONT)
+        eventually(is_ready, 60)
 
 
-def test_a_server_that_is_away_leaves_a_worker_healthy_and_not_ready(
-    headrace: Program, new_server: Callable[..., Server], worker: Callable[..., Worker]
-) -> None:
-    server = new_server(append_only=True)
-    headrace.environment |= {"HEADRACE_URL": server.url}
-    worker()
-    eventually(is_ready, 60)
-    server.kill()
-    eventually(lambda: "the server does not answer" in reasons("--ready"), 60)
-    until = time.monotonic() + 3 * float(LEASE)
-
-    def later() -> bool:
-        assert reasons() == []
-        assert not is_ready()
-        return time.monotonic() > until
-
-    eventually(later, 60)
-    server.start()
-    eventually(is_ready, 60)
-
-
-@pytest.mark.parametrize("how", ["full", "a replica"])
-def test_a_server_that_refuses_writes_leaves_a_worker_healthy(
-    headrace: Program, new_server: Callable[..., Server], worker: Callable[..., Worker], how: str
+def test_a_server_that_is_full_a_replica_or_away_leaves_a_worker_healthy(
+    headrace: Commands, new_server: Callable[..., Server], worker: Callable[..., Worker]
 ) -> None:
     server = new_server(append_only=True)
     headrace.environment |= {"HEADRACE_URL": server.url}
     worker()
     eventually(is_ready, 60)
     client = server.client()
-    if how == "full":
-        client.config_set("maxmemory", 1)
-    else:
-        client.replicaof("127.0.0.1", 1)
-        eventually(lambda: not is_ready(), 60)
-    until = max(stamp.dispatcher for stamp in stamps()) + 3 * float(LEASE)
-
-    def later() -> bool:
-        assert reasons() == []
-        # A full one still keeps leases, and lets jobs that are stored start.
-        assert is_ready() is (how == "full")
-        return max(stamp.dispatcher for stamp in stamps()) > until
-
-    eventually(later, 60)
-    if how == "full":
-        client.config_set("maxmemory", 0)
-    else:
-        client.replicaof("NO", "ONE")
+    client.config_set("maxmemory", 1)
+    # A full one still keeps leases, and lets jobs that are stored start.
+    stays(ready=True)
+    client.config_set("maxmemory", 0)
+    client.replicaof("127.0.0.1", 1)
+    eventually(lambda: not is_ready(), 60)
+    stays(ready=False)
+    client.replicaof("NO", "ONE")
     eventually(is_ready, 60)
     assert headrace("enqueue", "tasks.add", "1", "--wait").out
-
-
-def test_a_runner_that_hangs_is_no_reason_to_restart_the_worker(
-    headrace: Program, worker: Callable[..., Worker]
-) -> None:
-    one = worker()
+    server.kill()
+    eventually(lambda: "the server does not answer" in reasons("--ready"), 60)
+    stays(ready=False)
+    server.start()
     eventually(is_ready, 60)
-    headrace("enqueue", "tasks.nap", "60")
+
+
+def test_jobs_that_wait_and_a_runner_that_hangs_leave_a_worker_ready(
+    headrace: Commands, worker: Callable[..., Worker]
+) -> None:
+    """A queue is paused, the runner is busy, and then it is stopped."""
+    one = worker("--queues", "default,low")
+    headrace("queues", "pause", "low", "--create")
+    headrace("enqueue", "tasks.add", "1", "--queue", "low")
+    headrace.enqueue("tasks.nap", "60")
+    for _ in range(3):
+        headrace("enqueue", "tasks.add", "1")
     (job,) = eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 60)
 
     def runs() -> int:
         """The runner, as the worker tells it with its next heartbeat."""
         return int(headrace("jobs", "why", job["id"], "--json").json["reasons"][0]["evidence"].get("pid", 0))
 
-    runner = psutil.Process(eventually(runs, 60))
-    runner.suspend()
+    psutil.Process(eventually(runs, 60)).suspend()
     until = max(stamp.dispatcher for stamp in stamps()) + 3 * float(LEASE)
-
-    def later() -> bool:
-        assert reasons("--ready") == []
-        return max(stamp.dispatcher for stamp in stamps()) > until
-
-    eventually(later, 60)
+    eventually(lambda: reasons("--ready") == [] and max(stamp.dispatcher for stamp in stamps()) > until, 60, every=0.2)
     one.stop(signal.SIGQUIT)
 
 
-def test_a_worker_that_waits_for_its_server_to_start_lives(headrace: Program, worker: Callable[..., Worker]) -> None:
+def test_a_worker_that_waits_for_its_server_to_start_lives(headrace: Commands, worker: Callable[..., Worker]) -> None:
     headrace.environment |= {"HEADRACE_URL": "redis://127.0.0.1:1"}
     worker().says("Waiting for it")
     assert reasons() == []
     assert reasons("--ready") == ["the worker starts"]
 
 
-def test_a_worker_that_stops_is_not_ready(headrace: Program, worker: Callable[..., Worker], tmp_path: Path) -> None:
+def test_a_worker_that_stops_is_not_ready(headrace: Commands, worker: Callable[..., Worker], tmp_path: Path) -> None:
     one = worker()
     headrace("enqueue", "tasks.nap", "60")
     eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 60)
@@ -229,7 +210,7 @@ def test_a_worker_that_stops_is_not_ready(headrace: Program, worker: Callable[..
 
 
 def test_claims_that_stop_while_jobs_are_ready_and_runners_free_are_told(
-    headrace: Program, new_server: Callable[..., Server], worker: Callable[..., Worker]
+    headrace: Commands, new_server: Callable[..., Server], worker: Callable[..., Worker]
 ) -> None:
     with Proxy(new_server(tcp=True)) as proxy:
         headrace.environment |= {"HEADRACE_URL": proxy.url}
@@ -257,29 +238,7 @@ def test_claims_that_stop_while_jobs_are_ready_and_runners_free_are_told(
         one.stop(signal.SIGQUIT)
 
 
-def test_what_waits_in_a_paused_queue_or_for_a_busy_runner_leaves_a_worker_ready(
-    headrace: Program, worker: Callable[..., Worker]
-) -> None:
-    one = worker("--queues", "default,low")
-    headrace("queues", "pause", "low", "--create")
-    headrace("enqueue", "tasks.add", "1", "--queue", "low")
-    nap = headrace.enqueue("tasks.nap", "60")
-    for _ in range(3):
-        headrace("enqueue", "tasks.add", "1")
-    eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 60)
-    seen = {stamp.dispatcher for stamp in stamps()}
-    until = max(seen) + 3 * float(LEASE)
-
-    def later() -> bool:
-        assert reasons("--ready") == []
-        return max(stamp.dispatcher for stamp in stamps()) > until
-
-    eventually(later, 60)
-    headrace("jobs", "cancel", nap)
-    one.stop(signal.SIGQUIT)
-
-
-def test_a_reload_is_one_worker_that_stays_ready(headrace: Program, worker: Callable[..., Worker]) -> None:
+def test_a_reload_is_one_worker_that_stays_ready(headrace: Commands, worker: Callable[..., Worker]) -> None:
     one = worker("--reload=hup")
     eventually(is_ready, 60)
     (first,) = stamps()
@@ -304,7 +263,7 @@ def ask(url: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_the_server_of_metrics_answers_probes(headrace: Program, worker: Callable[..., Worker]) -> None:
+def test_the_server_of_metrics_answers_probes(headrace: Commands, worker: Callable[..., Worker]) -> None:
     one = worker("--metrics", "0")
     where = one.says("http://").rpartition("http://")[2].split("/metrics")[0]
     eventually(lambda: ask(f"http://{where}/readyz") == (200, "ok\n"), 60)
@@ -318,7 +277,7 @@ def test_the_server_of_metrics_answers_probes(headrace: Program, worker: Callabl
     eventually(lambda: ask(f"http://{where}/readyz")[0] == 200, 60)
 
 
-def test_the_probe_loads_neither_an_application_nor_a_driver(headrace: Program, tmp_path: Path) -> None:
+def test_the_probe_loads_neither_an_application_nor_a_driver(headrace: Commands, tmp_path: Path) -> None:
     shown = "import sys; sys.argv[1:] = ['health', '--ready', '--app', 'tasks:app', '--url=redis://db']\nimport atexit, json, headrace.cli\n"
     shown += "atexit.register(lambda: print(json.dumps(sorted(sys.modules))))\nheadrace.cli.main()"
     ended = subprocess.run(

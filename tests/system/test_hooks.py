@@ -16,9 +16,10 @@ import pytest
 from headrace import Headrace
 from headrace.model.job_record import Record
 from headrace.protocol.operations import stored_watches
+from tests.commands import Commands
 from tests.deadline import eventually
 from tests.processes import kill_all, lives
-from tests.program import Program, Worker
+from tests.program import Worker
 
 pytestmark = pytest.mark.system
 
@@ -65,7 +66,7 @@ class Told:
 class Stage:
     """Workers of one program."""
 
-    def __init__(self, program: Program, url: str) -> None:
+    def __init__(self, program: Commands, url: str) -> None:
         self.program, self.app = program, Headrace(url)
         self.workers: list[Worker] = []
 
@@ -103,7 +104,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path, url: str) -> Iterator[Stage]:
-    stage = Stage(Program(tmp_path, url), url)
+    stage = Stage(Commands(tmp_path, url), url)
     yield stage
     for worker in stage.workers:
         worker.close()
@@ -323,20 +324,15 @@ def waits(events):
 """
 
 
-@pytest.mark.parametrize("alone", [True, False], ids=["its runner", "its whole worker"])
-def test_a_call_that_is_killed_loses_no_event(stage: Stage, alone: bool) -> None:
+def test_a_call_whose_runner_is_killed_loses_no_event(stage: Stage) -> None:
     hold = stage.program.directory / "hold"
     hold.touch()
     stage.program.environment["HEADRACE_LEASE"] = "3"
-    worker = stage.start(HELD)
+    stage.start(HELD)
     stage.held("waits")
     job = stage.fail()
     (begun,) = eventually(lambda: stage.told("begun"), 60)
-    if alone:
-        os.kill(begun.parent, signal.SIGKILL)
-    else:
-        stage.start(HELD)
-        kill_all(worker.process.pid)
+    os.kill(begun.parent, signal.SIGKILL)
     eventually(lambda: not lives(begun.pid), 60, what="the end of the call with its runner")
     hold.unlink()
     eventually(lambda: stage.jobs("waits") == [job], 60)
@@ -357,7 +353,7 @@ def test_each_event_reaches_its_hook_over_kills_of_workers(stage: Stage) -> None
     worker = stage.start(LEDGER)
     stage.held("ledger")
     ids: list[str] = []
-    for _ in range(4):
+    for _ in range(3):
         before = len(ids)
         ids += [stage.fail() for _ in range(10)]
         # Some have failed: their call is being lined up, runs, or has run.

@@ -76,8 +76,10 @@ def succeed(tmp_path: Path, url: str) -> Iterator[Callable[[str], Started]]:
         one.end()
 
 
-@pytest.mark.parametrize("kind", ["process", "fork", "thread"])
-@pytest.mark.parametrize("hook", ["after_fork_child", "lifespan"])
+@pytest.mark.parametrize(
+    ("kind", "hook"),
+    [("process", "after_fork_child"), ("process", "lifespan"), ("fork", "lifespan"), ("thread", "lifespan")],
+)
 @pytest.mark.parametrize(
     ("way", "reason"),
     [("raise RuntimeError('no database')", "no database"), ("os._exit(3)", "its process left with exit code 3")],

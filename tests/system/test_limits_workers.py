@@ -37,34 +37,29 @@ def fails(job: Job[Any], match: str) -> Record:
     return job.refresh()
 
 
-def test_a_soft_limit_passes_careless_handlers(fleet: Fleet) -> None:
+def test_time_limits_end_code_of_each_manner(fleet: Fleet) -> None:
     fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.swallow", 30, timeout=1, hard_timeout=25) for kind in KINDS]
-    for job in jobs:
-        assert fails(job, "SoftTimeLimit").attempt == 1
-        assert len(fleet.ledger.starts(job.id)) == 1
-    works_on(fleet)
-
-
-def test_a_limit_is_an_error_like_others_and_may_be_retried(fleet: Fleet) -> None:
-    fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.swallow", 30, timeout=1, hard_timeout=25, retries=1) for kind in KINDS]
-    for job in jobs:
+    # It catches each Exception. A limit is an error like others, and may be retried.
+    for job in [fleet.enqueue(f"{kind}.swallow", 30, timeout=1, hard_timeout=25, retries=1) for kind in KINDS]:
         record = fails(job, "SoftTimeLimit")
         assert (record.failures, record.crashes) == (2, 0)
         assert len(fleet.ledger.starts(job.id)) == 2
-
-
-def test_a_job_that_ignores_its_soft_limit_is_killed(fleet: Fleet) -> None:
-    fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.stubborn", 60, timeout=3) for kind in KINDS]
-    for job in jobs:
+    works_on(fleet)
+    # It lets no exception end it.
+    for job in [fleet.enqueue(f"{kind}.stubborn", 60, timeout=3) for kind in KINDS]:
         record = fails(job, "HardTimeLimit")
         assert (record.failures, record.crashes) == (1, 0)
         # It is told where the job was when it was killed.
         assert record.error is not None
         assert "stubborn" in record.error.stderr or record.task == "async.stubborn", record.error
         assert fleet.ledger.lines("caught", job.id)
+    works_on(fleet)
+    # No exception reaches it.
+    for job in [
+        fleet.enqueue(task, 60, timeout=1) for task in ("process.hog", "fork.hog", "thread.hog", "async.block")
+    ]:
+        fails(job, "TimeLimit")
+        assert len(fleet.ledger.starts(job.id)) == 1
     works_on(fleet)
 
 
@@ -97,38 +92,24 @@ def test_a_job_that_lets_nothing_else_run_for_two_leases_runs_once(server: Serve
         assert job.refresh().attempt == 1
 
 
-def test_code_that_no_exception_reaches_is_killed(fleet: Fleet) -> None:
+def test_jobs_are_cancelled_before_they_start_and_while_they_run(fleet: Fleet) -> None:
+    waiting = [fleet.enqueue(f"{kind}.add", 1, 1) for kind in KINDS]
+    assert {job.cancel() for job in waiting} == {State.CANCELLED}
     fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(task, 60, timeout=1) for task in ("process.hog", "fork.hog", "thread.hog", "async.block")]
-    for job in jobs:
-        fails(job, "TimeLimit")
-        assert len(fleet.ledger.starts(job.id)) == 1
+    for manner in ("swallow", "stubborn"):
+        jobs = [fleet.enqueue(f"{kind}.{manner}", 60, retries=3) for kind in KINDS]
+        for job in jobs:
+            fleet.started(job)
+            # Begun is not yet within its handler.
+            fleet.until(lambda job=job, manner=manner: manner == "swallow" or fleet.ledger.lines("armed", job.id))
+        assert {job.cancel() for job in jobs} == {State.RUNNING}
+        for job in jobs:
+            with pytest.raises(JobCancelled):
+                job.result(timeout=60)
+            assert len(fleet.ledger.starts(job.id)) == 1
+            assert bool(fleet.ledger.lines("caught", job.id)) == (manner == "stubborn")
     works_on(fleet)
-
-
-def test_a_waiting_job_is_cancelled_before_it_starts(fleet: Fleet) -> None:
-    jobs = [fleet.enqueue(f"{kind}.add", 1, 1) for kind in KINDS]
-    assert {job.cancel() for job in jobs} == {State.CANCELLED}
-    fleet.worker(kinds=ALL)
-    works_on(fleet)
-    assert not any(fleet.ledger.starts(job.id) for job in jobs)
-
-
-@pytest.mark.parametrize("manner", ["swallow", "stubborn"])
-def test_a_running_job_is_cancelled(fleet: Fleet, manner: str) -> None:
-    fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.{manner}", 60, retries=3) for kind in KINDS]
-    for job in jobs:
-        fleet.started(job)
-        # Begun is not yet within its handler.
-        fleet.until(lambda job=job: manner == "swallow" or fleet.ledger.lines("armed", job.id))
-    assert {job.cancel() for job in jobs} == {State.RUNNING}
-    for job in jobs:
-        with pytest.raises(JobCancelled):
-            job.result(timeout=60)
-        assert len(fleet.ledger.starts(job.id)) == 1
-        assert bool(fleet.ledger.lines("caught", job.id)) == (manner == "stubborn")
-    works_on(fleet)
+    assert not any(fleet.ledger.starts(job.id) for job in waiting)
 
 
 def test_a_job_that_was_sent_ahead_is_cancelled_without_starting(fleet: Fleet, tmp_path: Path) -> None:
@@ -184,25 +165,37 @@ def memory_group() -> Iterator[dict[str, str]]:
     yield {}
 
 
-@pytest.mark.parametrize(
-    ("how", "number", "code"), [("exit", None, 7), ("segfault", signal.SIGSEGV, None), ("kill", signal.SIGKILL, None)]
-)
-def test_a_crash_is_quarantined_with_its_evidence(fleet: Fleet, how: str, number: int | None, code: int | None) -> None:
+CRASHES: dict[str, tuple[int | None, int | None]] = {
+    "exit": (None, 7),
+    "segfault": (signal.SIGSEGV, None),
+    "kill": (signal.SIGKILL, None),
+}
+
+
+def test_crashes_are_quarantined_with_their_evidence(fleet: Fleet) -> None:
     fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.crash", how, max_crashes=2) for kind in KINDS]
-    for job in jobs:
-        with pytest.raises(JobQuarantined):
+    for how, (number, code) in CRASHES.items():
+        for job in [fleet.enqueue(f"{kind}.crash", how, max_crashes=2) for kind in KINDS]:
+            with pytest.raises(JobQuarantined):
+                job.result(timeout=60)
+            record = job.refresh()
+            assert (record.crashes, record.failures) == (2, 0)
+            assert len(fleet.ledger.starts(job.id)) == 2
+            error = record.error
+            assert error is not None
+            assert (error.type, error.signal, error.exit_code, error.attempt) == ("Crashed", number, code, 2)
+            assert error.peak_memory is not None
+            assert error.peak_memory > 5 << 20
+            assert f"about to {how}" in error.stderr
+            assert ("Segmentation fault" in error.stderr) == (how == "segfault")
+    # The dispatcher once took the first bytes for the length of a message, and waited for that for ever.
+    for job in [fleet.enqueue(f"{kind}.rubbish", 1, max_crashes=2) for kind in KINDS]:
+        with pytest.raises(JobQuarantined, match="a job wrote into a descriptor of the runner"):
             job.result(timeout=60)
-        record = job.refresh()
-        assert (record.crashes, record.failures) == (2, 0)
         assert len(fleet.ledger.starts(job.id)) == 2
-        error = record.error
-        assert error is not None
-        assert (error.type, error.signal, error.exit_code, error.attempt) == ("Crashed", number, code, 2)
-        assert error.peak_memory is not None
-        assert error.peak_memory > 5 << 20
-        assert f"about to {how}" in error.stderr
-        assert ("Segmentation fault" in error.stderr) == (how == "segfault")
+    once = [fleet.enqueue(f"{kind}.crash", "exit", 1) for kind in KINDS]
+    assert [job.result(timeout=60) for job in once] == [2] * 4
+    assert {job.refresh().crashes for job in once} == {1}
     works_on(fleet)
 
 
@@ -223,24 +216,6 @@ def test_a_job_that_is_killed_for_its_memory_is_quarantined(fleet: Fleet, memory
     assert fleet.enqueue("process.add", 1, 1).result(timeout=60) == 2
 
 
-def test_a_job_that_crashes_once_succeeds_at_its_next_start(fleet: Fleet) -> None:
-    fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.crash", "exit", 1) for kind in KINDS]
-    assert [job.result(timeout=60) for job in jobs] == [2] * 4
-    assert {job.refresh().crashes for job in jobs} == {1}
-
-
-def test_rubbish_in_a_descriptor_of_a_runner_is_its_crash(fleet: Fleet) -> None:
-    """The dispatcher once took the first bytes for the length of a message, and waited for that for ever."""
-    fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.rubbish", 1, max_crashes=2) for kind in KINDS]
-    for job in jobs:
-        with pytest.raises(JobQuarantined, match="a job wrote into a descriptor of the runner"):
-            job.result(timeout=60)
-        assert len(fleet.ledger.starts(job.id)) == 2
-    works_on(fleet)
-
-
 def test_a_result_that_is_nested_too_deeply_fails_its_job_and_says_so(fleet: Fleet) -> None:
     fleet.worker()
     with pytest.raises(JobFailed, match=r"ArgumentError: result of process.nested cannot be sent: nested too deeply"):
@@ -256,11 +231,3 @@ def test_a_result_that_is_nested_too_deeply_fails_its_job_and_says_so(fleet: Fle
 
     with pytest.raises(ResultMismatch, match="nested too deeply"):
         read(700)
-
-
-def test_a_crash_of_a_job_that_may_start_once_fails_it(fleet: Fleet) -> None:
-    fleet.worker()
-    job = fleet.enqueue("process.crash", "kill", at_most_once=True)
-    with pytest.raises(JobFailed, match="SIGKILL"):
-        job.result(timeout=60)
-    assert len(fleet.ledger.starts(job.id)) == 1

@@ -57,8 +57,7 @@ class Producer:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("durability", ["memory", "replicated"])
+@pytest.mark.parametrize(("durability", "shards"), [("memory", 1), ("replicated", 3)])
 @pytest.mark.timeout(240)
 def test_a_failover_loses_no_job_that_was_confirmed(
     new_server: NewServer, new_fleet: Callable[..., Fleet], durability: str, shards: int

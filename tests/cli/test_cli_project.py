@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace import embedded
-from tests.program import Program
+from tests.commands import Commands
 
 pytestmark = pytest.mark.system
 
@@ -46,8 +46,8 @@ def project(tmp_path: Path) -> Iterator[Path]:
         embedded.stop(project / ".headrace")
 
 
-def program(directory: Path) -> Program:
-    made = Program(directory, None)
+def program(directory: Path) -> Commands:
+    made = Commands(directory, None)
     made.environment["HEADRACE_EMBEDDED_IDLE_TIMEOUT"] = "0"
     return made
 
@@ -85,11 +85,12 @@ def test_a_program_in_a_directory_of_the_project_joins_its_server(project: Path)
     assert program(project)("jobs", "list", "--json").lines[0]["id"] == run.stdout.strip()
 
 
-@pytest.mark.parametrize("arguments", LOOKS, ids=" ".join)
-def test_a_command_that_looks_starts_no_server(project: Path, arguments: list[str]) -> None:
-    said = program(project / "src" / "shop")(*arguments, code=3).fault
-    assert said.startswith(f"no private server runs for {project} ({project / '.headrace'}): a worker or a program")
-    assert "`headrace server start`" in said
+def test_a_command_that_looks_starts_no_server(project: Path) -> None:
+    headrace = program(project / "src" / "shop")
+    for arguments in LOOKS:
+        said = headrace(*arguments, code=3).fault
+        assert said.startswith(f"no private server runs for {project} ({project / '.headrace'}): a worker or a program")
+        assert "`headrace server start`" in said
     assert not (project / ".headrace").exists()
 
 

@@ -26,8 +26,6 @@ from headrace.errors import ServerError, SettingsError
 from tests import servers
 from tests.deadline import eventually
 
-pytestmark = pytest.mark.system
-
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
@@ -367,24 +365,24 @@ def test_every_file_of_the_directory_is_tried(directory: Path) -> None:
 
 
 @ROOT
-@pytest.mark.parametrize("name", NAMES)
-def test_what_another_user_planted_in_the_directory_is_not_used(directory: Path, treasure: Path, name: str) -> None:
+def test_what_another_user_planted_in_the_directory_is_not_used(directory: Path, treasure: Path) -> None:
     directory.mkdir()
-    # Open to all once, and taken for one of ours.
-    (directory / "users.lock").touch()
-    (directory / name).unlink(missing_ok=True)
-    plant(directory / name, treasure / "prize", owner=12345)
-    with pytest.raises(ServerError, match=rf"{name} does not belong to you|holds other files"):
-        embedded.attach(directory)
-    with contextlib.suppress(ServerError):
-        embedded.stop(directory)
-    (directory / name).unlink(missing_ok=True)
-    (directory / name).touch()
-    os.chown(directory / name, 12345, -1)
-    with pytest.raises(ServerError, match=rf"{name} does not belong to you|holds other files"):
-        embedded.attach(directory)
-    (directory / name).unlink()
-    assert not list(treasure.iterdir())
+    for name in NAMES:
+        # Open to all once, and taken for one of ours.
+        (directory / "users.lock").touch()
+        (directory / name).unlink(missing_ok=True)
+        plant(directory / name, treasure / "prize", owner=12345)
+        with pytest.raises(ServerError, match=rf"{name} does not belong to you|holds other files"):
+            embedded.attach(directory)
+        with contextlib.suppress(ServerError):
+            embedded.stop(directory)
+        (directory / name).unlink(missing_ok=True)
+        (directory / name).touch()
+        os.chown(directory / name, 12345, -1)
+        with pytest.raises(ServerError, match=rf"{name} does not belong to you|holds other files"):
+            embedded.attach(directory)
+        (directory / name).unlink()
+        assert not list(treasure.iterdir())
 
 
 @pytest.mark.parametrize(
