@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -14,13 +13,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.output import late_bar, several, span, to_json
+from headrace.cli.output import several, span, to_json
 from headrace.cli.session import OperationFault, Session, UsageFault
 from headrace.model.notation import duration, size
 from headrace.model.options import KINDS, TaskKind
@@ -186,25 +185,17 @@ def health(
 
 
 RATE = 100
-# Seconds for a dispatcher to answer, and for py-spy to write what it recorded.
+# Seconds for a dispatcher to answer.
 ANSWER = 5.0
-WRITING = 20.0
-LOOK = 0.1
 # What py-spy says when it may not look: the last, of a process with children.
 _REFUSED = ("permission", "not permitted", "no python processes found")
 
 
-class Subject(msgspec.Struct, frozen=True):
-    """The process to record, its children included.
-
-    Attributes:
-        title: what the user is told about it.
-        goes_on: whether to record on; None: to the end.
-    """
+class Subject(NamedTuple):
+    """The process to record, its children included, and what the user is told about it."""
 
     title: str
     pid: int
-    goes_on: Callable[[], bool] | None = None
 
 
 def profile(
@@ -220,7 +211,7 @@ def profile(
         int | None, option("--runner N", "Only this runner: the place or pid in headrace workers show.")
     ] = None,
     dispatcher: Annotated[bool, option("--dispatcher", "Only its dispatcher.")] = False,
-    job: Annotated[str | None, option("--job ID", "Only the runner of this job, until the job ends.")] = None,
+    job: Annotated[str | None, option("--job ID", "Only the runner of this job.")] = None,
     seconds: Annotated[float | None, option("--for TIME", "How long to record.", "10s")] = None,
     form: Annotated[
         Literal["svg", "speedscope"], option("--format svg|speedscope", "A flame graph, or a file for speedscope.")
@@ -237,19 +228,20 @@ def profile(
     running and needs no preparation. Run this as the worker's user; a container also needs the capability SYS_PTRACE.
     """
     seconds = 10.0 if seconds is None else seconds
-    if not 0.1 <= seconds <= 3600:
-        raise UsageFault("--for takes 0.1s to 1h")
+    if not 1 <= seconds <= 3600:
+        raise UsageFault("--for takes 1s to 1h")
     if sum((runner is not None, dispatcher, job is not None)) > 1:
         raise UsageFault("--runner, --dispatcher and --job exclude each other: name one of them")
     target = file or Path("headrace-profile.svg" if form == "svg" else "headrace-profile.speedscope.json")
     if not target.parent.is_dir() or target.is_dir():
         raise UsageFault(f"{target} cannot be written: name a file in a directory that exists")
     spy = [_spy(), "record", "--format", "flamegraph" if form == "svg" else form, *(["--idle"] if idle else [])]
+    spy += ["--subprocesses", "--rate", str(RATE), "--duration", f"{seconds:.0f}"]
     with session.view() as app, tempfile.TemporaryDirectory(prefix="headrace-") as directory:
         subject = _subject(app, worker, runner, job, dispatcher=dispatcher)
         session.output.remark(f"recording {subject.title} for {span(seconds)}; Ctrl-C ends it sooner")
         recorded = Path(directory, target.name)
-        samples = _record(session, [*spy, "--output", str(recorded)], subject, seconds)
+        samples = _record([*spy, "--output", str(recorded)], subject)
         if not samples:
             why = "nothing ran" if idle else "no thread computed; --idle counts waiting threads, too"
             raise OperationFault(f"no sample of {subject.title}: {why}")
@@ -308,7 +300,7 @@ def _of_job(app: Headrace, worker: str | None, id: str) -> Subject:
     found = of(_told(app, facts, id, lambda now: of(now) is not None or not runs()))
     if found is None:
         raise OperationFault(f"the job {id} has just ended: {facts.owner} runs it no more")
-    return Subject(f"the job {id} ({record.task})", found.pid, runs)
+    return Subject(f"the job {id} ({record.task})", found.pid)
 
 
 def _worker(app: Headrace, name: str | None) -> WorkerFacts:
@@ -362,50 +354,18 @@ def _spy() -> str:
     return found
 
 
-def _record(session: Session, spy: list[str], subject: Subject, seconds: float) -> int:
-    # It is told to stop; the duration is for the case that no process is left to tell it.
-    argv = [*spy, "--pid", str(subject.pid), "--subprocesses", "--rate", str(RATE), "--duration", f"{seconds + 60:.0f}"]
+def _record(spy: list[str], subject: Subject) -> int:
+    argv = [*spy, "--pid", str(subject.pid)]
     with tempfile.TemporaryFile() as said:
-        # A group of its own: Ctrl-C is for this command, which then tells py-spy to write what it has.
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
-
-        def told() -> str:
-            return os.pread(said.fileno(), 1 << 20, 0).decode("utf-8", "replace")
-
-        try:
-            with contextlib.suppress(KeyboardInterrupt):
-                _wait(session, process, lambda: "Sampling process" in told(), seconds, subject.goes_on)
-            process.send_signal(signal.SIGINT)
-            code = process.wait(WRITING)
-        except subprocess.TimeoutExpired:
-            raise OperationFault(f"py-spy wrote nothing of process {subject.pid} in {WRITING:g} s") from None
-        finally:
-            process.kill()
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        # A Ctrl-C reaches py-spy, too, which then writes what it has.
+        with contextlib.suppress(KeyboardInterrupt):
             process.wait()
-        counted = re.search(r"Samples: (\d+)", text := told())
-        if counted or "No stack counts found" in text:
-            return int(counted[1]) if counted else 0
-        raise OperationFault(_why(subject.pid, code, text.strip()))
-
-
-def _wait(
-    session: Session,
-    process: subprocess.Popen[bytes],
-    begun: Callable[[], bool],
-    seconds: float,
-    goes_on: Callable[[], bool] | None,
-) -> None:
-    until = time.monotonic() + WRITING
-    while process.poll() is None and not begun() and time.monotonic() < until:
-        time.sleep(LOOK)
-    began, total = time.monotonic(), max(1, round(seconds))
-    with late_bar(session.output, total, "seconds") as tell:
-        while process.poll() is None:
-            passed = time.monotonic() - began
-            tell(min(int(passed), total))
-            if passed >= seconds or (goes_on is not None and not goes_on()):
-                return
-            time.sleep(min(LOOK, seconds - passed))
+        code, text = process.wait(), os.pread(said.fileno(), 1 << 20, 0).decode("utf-8", "replace")
+    counted = re.search(r"Samples: (\d+)", text)
+    if counted or "No stack counts found" in text:
+        return int(counted[1]) if counted else 0
+    raise OperationFault(_why(subject.pid, code, text.strip()))
 
 
 def _why(pid: int, code: int, said: str) -> str:
