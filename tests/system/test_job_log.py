@@ -80,36 +80,29 @@ def test_no_text_of_a_job_forges_a_line_and_details_have_the_traceback(headrace:
     assert "return sum(values) / len(values)" in said
 
 
-def test_json_lines_have_it_as_a_field(headrace: Program) -> None:
-    ids, said = run(headrace, "-v", "--log", "json")
-    rows: list[dict[str, Any]] = [json.loads(line) for line in said.splitlines()]
-    (row,) = [row for row in rows if ids["forge"] in row["event"]]
-    assert row["level"] == "warning"
-    told = {name: row[name] for name in ("job", "task", "queue", "attempt", "outcome")}
-    assert told == {"job": ids["forge"], "task": "tasks.forge", "queue": "default", "attempt": 1, "outcome": "failed"}
-    assert row["traceback"].startswith("Traceback (most recent call last):")
+def test_the_setting_leaves_the_lines_of_starts_out(headrace: Program) -> None:
+    ids, said = run(headrace, HEADRACE_LOG_JOBS="none")
+    assert not [task for task, id in ids.items() if id in said]
 
 
-@pytest.mark.parametrize(("wish", "told"), [("none", set[str]()), ("all", {"mean", "parse", "forge", "add"})])
-def test_the_setting_says_of_which_starts_a_line_is_written(headrace: Program, wish: str, told: set[str]) -> None:
-    ids, said = run(headrace, HEADRACE_LOG_JOBS=wish)
-    assert {task for task, id in ids.items() if id in said} == told
-    if wish == "all":
-        (line,) = [line for line in said.splitlines() if ids["add"] in line]
-        assert f"INFO    job {ids['add']} (tasks.add), attempt 1 succeeded; waited " in line
-        assert ", ran " in line
-
-
-def test_a_line_tells_the_memory_of_the_process_also_of_a_start_that_failed(headrace: Program) -> None:
+def test_json_lines_have_it_as_fields_and_tell_the_memory_of_the_process_of_each_start(headrace: Program) -> None:
     size = 80 << 20
-    asked = [(0, False), (size, False), (size, True)]
     with Headrace(headrace.environment["HEADRACE_URL"]) as app:
-        ids = [app.by_name("tasks.fill").enqueue(*one).id for one in asked]
-    command = ("worker", "tasks:app", "--burst", "--processes", "1", "--log", "json")
-    rows = [json.loads(line) for line in headrace(*command, HEADRACE_LOG_JOBS="all").err.splitlines()]
-    small, large, failed = ([row for row in rows if row.get("job") == id and "outcome" in row] for id in ids)
-    assert [row[0]["outcome"] for row in (small, large, failed)] == ["succeeded", "succeeded", "failed"]
-    assert 1 << 20 < small[0]["memory"] < size
-    assert large[0]["memory"] > size
-    assert failed[0]["memory"] > size
-    assert ", peak " in failed[0]["event"]
+        fills = [app.by_name("tasks.fill").enqueue(*one).id for one in ((0, False), (size, False), (size, True))]
+    ids, said = run(headrace, "-v", "--log", "json", HEADRACE_LOG_JOBS="all")
+    rows: list[dict[str, Any]] = [json.loads(line) for line in said.splitlines()]
+    told = {row["job"]: row for row in rows if "outcome" in row}
+    forged, added = told[ids["forge"]], told[ids["add"]]
+    assert forged["level"] == "warning"
+    facts = {name: forged[name] for name in ("job", "task", "queue", "attempt", "outcome")}
+    assert facts == {"job": ids["forge"], "task": "tasks.forge", "queue": "default", "attempt": 1, "outcome": "failed"}
+    assert forged["traceback"].startswith("Traceback (most recent call last):")
+    assert added["level"] == "info"
+    assert f"job {ids['add']} (tasks.add), attempt 1 succeeded; waited " in added["event"]
+    assert ", ran " in added["event"]
+    small, large, failed = (told[id] for id in fills)
+    assert [row["outcome"] for row in (small, large, failed)] == ["succeeded", "succeeded", "failed"]
+    assert 1 << 20 < small["memory"] < size
+    assert large["memory"] > size
+    assert failed["memory"] > size
+    assert ", peak " in failed["event"]
