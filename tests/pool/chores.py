@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headrace.pool import DeferredResult
+
 state: dict[str, Any] = {}
 
 
@@ -98,6 +100,18 @@ class Awkward(Exception):
 
 def raise_awkward() -> None:
     raise Awkward("one", "two")
+
+
+def answer_later(value: str, started: Path, release: Path) -> DeferredResult[str]:
+    later: DeferredResult[str] = DeferredResult()
+
+    def wait() -> None:
+        block(started, release)
+        later.reply(value)
+
+    # A daemon: nothing but the pool waits for it, and a test that failed before its release does not keep the run.
+    threading.Thread(target=wait, daemon=True).start()
+    return later
 
 
 def echo(data: bytes) -> bytes:

@@ -21,6 +21,7 @@ from headrace import Pool
 from headrace.errors import (
     ArgumentError,
     ClosedError,
+    MemberDied,
     OptionsError,
     PoolFull,
     WaitTimeout,
@@ -534,6 +535,37 @@ def test_statistics_say_what_runs_where_and_for_how_long(
         assert busy.memory is None or busy.memory > 1 << 20
     assert [member.id for member in pool.snapshot.members] == [0, 1]
     release.touch()
+
+
+def test_a_late_answer_leaves_the_member_free(make: Make, kind: str, tmp_path: Path) -> None:
+    pool = make(1, kind=kind)
+    started, release = tmp_path / "on", tmp_path / "free"
+    call = pool.submit(chores.answer_later, "at last", started, release)
+    eventually(started.exists, 20)
+    assert pool.call(chores.double, 1, timeout=20) == 2
+    assert not call.done()
+    release.touch()
+    assert call.result(20) == "at last"
+
+
+def test_a_process_waits_for_its_late_answers_before_it_leaves(make: Make, tmp_path: Path) -> None:
+    pool = make(1, kind="process")
+    started, release = tmp_path / "on", tmp_path / "free"
+    call = pool.submit(chores.answer_later, "at last", started, release)
+    eventually(started.exists, 20)
+    pool.shutdown(wait=False)
+    release.touch()
+    assert call.result(20) == "at last"
+
+
+def test_who_owed_a_late_answer_and_died_fails_it(make: Make, tmp_path: Path) -> None:
+    pool = make(1, kind="process")
+    call = pool.submit(chores.answer_later, "never", tmp_path / "on", tmp_path / "free")
+    pool.call(chores.double, 1)
+    with pytest.raises(MemberDied):
+        pool.call(chores.kill_me)
+    with pytest.raises(MemberDied, match="put off"):
+        call.result(20)
 
 
 def test_processes_come_from_a_parent_without_threads(make: Make) -> None:

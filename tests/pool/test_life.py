@@ -170,8 +170,10 @@ def test_an_overrun_is_told_and_a_broken_handler_costs_nothing(make: Make, kind:
         raise RuntimeError("handler")
 
     pool = make(1, kind=kind, overrun=0.05, overrun_handlers=[broken, alerts.append], name="kitchen")
+    later: list[Alert] = []
+    pool.on_overrun(later.append)
     call, release = blocks.hold(pool)
-    eventually(lambda: len(alerts) >= 3, 20)
+    eventually(lambda: len(alerts) >= 3 and len(later) >= 3, 20)
     release.touch()
     assert call.result(20) == "released"
     first, second, third = alerts[:3]
@@ -251,22 +253,29 @@ class OnlyDeath:
 
 
 def test_callbacks_are_told_of_the_life_of_a_pool(make: Make, up: Up) -> None:
-    diary, broken = Diary(), OnlyDeath()
+    diary, broken, late = Diary(), OnlyDeath(), Diary()
     pool = up(make(1, kind="process", name="kitchen", callbacks=[broken, diary]))
+    pool.add_callbacks(late)
     with pytest.raises(MemberDied):
         pool.call(chores.kill_me)
     assert pool.call(chores.double, 1) == 2
+    pool.remove_callbacks(late)
     pool.shutdown()
     death = ("death", 0, "signal 9, SIGKILL")
     expected = [("start", "kitchen"), ("member", 0), death, ("member", 0), ("death", 0, "left")]
     eventually(lambda: diary.lines == expected, what=str(expected))
     assert broken.reasons == ["signal 9, SIGKILL", "left"]
+    assert late.lines == [death, ("member", 0)]
 
 
-def test_a_callback_that_knows_nothing_is_a_warning(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_knows_nothing_is_a_warning_at_the_start_and_an_error_later(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, "headrace.pool"):
-        make(1, callbacks=[object()])
+        pool = make(1, callbacks=[object()])
     assert "it will never be called" in caplog.text
+    with pytest.raises(OptionsError, match="on_death"):
+        pool.add_callbacks(object())
 
 
 # -- leases: P13, PS1, PS2, PS3 --------------------------------------------------------------------------------------

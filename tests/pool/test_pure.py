@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import OptionsError
+from headrace.pool import DeferredResult
 from headrace.pool.events import Overrun
 from headrace.pool.members import Restarts
 
@@ -48,3 +49,13 @@ def test_a_quiet_period_ends_the_storm() -> None:
 def test_deaths_far_apart_are_no_storm() -> None:
     restarts = Restarts(limit=2, period=10)
     assert [restarts.delay(now) for now in range(0, 100, 6)] == [0] * 17
+
+
+def test_of_two_answers_at_once_the_first_counts() -> None:
+    later: DeferredResult[int] = DeferredResult()
+    later.reply(1)
+    # As another thread sees it that looked just before.
+    later.future.done = lambda: False  # type: ignore[method-assign]
+    later.reply(2)
+    later.fail(ValueError())
+    assert later.future.result() == 1

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.pool.pool import Pool as Pool
     from headrace.pool.pool import Replies as Replies
     from headrace.pool.state import Call as Call
+    from headrace.pool.threads import DeferredResult as DeferredResult
 
 _HOMES = {
     name: home
@@ -32,6 +33,7 @@ _HOMES = {
         "pool.members": "Leased",
         "pool.pool": "Pool Replies",
         "pool.state": "Call",
+        "pool.threads": "DeferredResult",
     }.items()
     for name in names.split()
 }

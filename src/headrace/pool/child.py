@@ -2,7 +2,7 @@
 
 1. :class:`Frame` and :class:`Frames`: the form of messages between a pool and its processes: a header, then a body.
    Each byte of a large body is received where it stays, so a frame costs time in proportion to its size.
-2. :class:`Calls` and :func:`main`: the process.
+2. :class:`Answers`, :class:`Calls` and :func:`main`: the process.
 
 Owns this process and nothing of the pool. Imports little, since each process of a pool imports it. Functions arrive as
 ``module`` and name, arguments and results in pickle's form: both ends are one program of one user, joined by a socket
@@ -20,13 +20,15 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import traceback
+from functools import partial
 from typing import Any, NamedTuple
 
 # A mark that no text begins with, what it is, the number of its call, and the length of what follows.
 HEADER = struct.Struct("!4sBIQ")
 MARK = b"\x00\xf9hr"
-CALL, READY, FAILED, RESULT, ERROR = KINDS = range(5)
+CALL, READY, FAILED, RESULT, ERROR, DEFERRED = KINDS = range(6)
 
 # Bytes that one read takes; a frame that does not fit has a buffer of its own.
 _CHUNK = 1 << 18
@@ -107,16 +109,45 @@ class RemoteTraceback(Exception):
         return f"\n{self.args[0]}"
 
 
-def _answer(sock: socket.socket, number: int, result: object, error: BaseException | None) -> None:
-    if error is None:
-        try:
-            body = _dumps(result, 5)
-        except Exception as unsendable:  # noqa: BLE001 - user-defined pickling may raise anything
-            error = _unsendable(f"the result, a {type(result).__name__},", unsendable)
-        else:
-            send(sock, RESULT, number, body)
-            return
-    send(sock, ERROR, number, _packed(error))
+class Answers:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._lock = threading.Lock()
+        self._open = 0
+        self._none_open = threading.Condition(self._lock)
+
+    def send(self, kind: int, number: int, body: bytes = b"") -> None:
+        with self._lock:
+            send(self._sock, kind, number, body)
+
+    def give(self, number: int, result: object, error: BaseException | None) -> None:
+        if error is None:
+            try:
+                body = _dumps(result, 5)
+            except Exception as unsendable:  # noqa: BLE001 - user-defined pickling may raise anything
+                error = _unsendable(f"the result, a {type(result).__name__},", unsendable)
+            else:
+                self.send(RESULT, number, body)
+                return
+        self.send(ERROR, number, _packed(error))
+
+    def put_off(self, number: int, later: Any) -> None:
+        """Answer a call when its ``DeferredResult`` is answered."""
+        with self._lock:
+            self._open += 1
+        self.send(DEFERRED, number)
+        later.future.add_done_callback(partial(self._answer, number))
+
+    def _answer(self, number: int, future: Any) -> None:
+        error = future.exception()
+        self.give(number, None if error else future.result(), error)
+        with self._none_open:
+            self._open -= 1
+            self._none_open.notify_all()
+
+    def wait(self) -> None:
+        with self._none_open:
+            self._none_open.wait_for(lambda: not self._open)
 
 
 def main(sock: socket.socket, leash: socket.socket, start: bytes) -> None:
@@ -131,17 +162,18 @@ def main(sock: socket.socket, leash: socket.socket, start: bytes) -> None:
     _die_with(leash)
     # Those of the fork server are not ours to run.
     atexit._clear()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as multiprocessing does from 3.13 on
-    calls = Calls(sock)
+    answers = Answers(sock)
+    calls = Calls(sock, answers)
     try:
         initializer, initargs = _loads(start)
         if initializer is not None:
             initializer(*initargs)
     except BaseException as error:  # noqa: BLE001 - whatever it is, this process cannot serve
         traceback.print_exc()
-        send(sock, FAILED, 0, f"its initializer raised {type(error).__name__}: {error}".encode(errors="replace"))
+        answers.send(FAILED, 0, f"its initializer raised {type(error).__name__}: {error}".encode(errors="replace"))
         return
     calls.heed_interrupts()
-    send(sock, READY, 0, b"")
+    answers.send(READY, 0)
     try:
         calls.serve()
     except (BrokenPipeError, ConnectionResetError):
@@ -165,8 +197,9 @@ def _die_with(leash: socket.socket) -> None:
 
 
 class Calls:
-    def __init__(self, sock: socket.socket) -> None:
-        self._frames, self._sock = Frames(sock), sock
+    def __init__(self, sock: socket.socket, answers: Answers) -> None:
+        self._frames = Frames(sock)
+        self._answers = answers
         self._running = False
 
     def heed_interrupts(self) -> None:
@@ -178,6 +211,7 @@ class Calls:
         while (frame := self._frames.next()) is not None:
             self._run(frame.number, frame.body)
             del frame  # nothing large is kept while the process waits
+        self._answers.wait()
 
     def _interrupt(self, *_: object) -> None:
         if self._running:
@@ -196,7 +230,10 @@ class Calls:
                 self._running = False
         except BaseException as raised:  # noqa: BLE001 - the caller gets it, whatever it is
             error = raised
-        _answer(self._sock, number, result, error)
+        if type(result).__name__ == "DeferredResult" and type(result).__module__ == "headrace.pool.threads":
+            self._answers.put_off(number, result)
+        else:
+            self._answers.give(number, result, error)
 
 
 def run_chunk(fn: Any, sets: list[tuple[Any, ...]]) -> list[Any]:

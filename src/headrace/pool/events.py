@@ -176,14 +176,31 @@ NAMES = tuple(name for name in vars(Callbacks) if name.startswith("on_"))
 class Events:
     def __init__(self, pool: str, callbacks: Iterable[object], handlers: Iterable[Handler] | None) -> None:
         self._pool = pool
-        self._callbacks = tuple(callbacks)
+        self._callbacks: tuple[object, ...] = ()
         self._handlers: tuple[Handler, ...] = (_warn,) if handlers is None else tuple(handlers)
         self._queue: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        for callback in self._callbacks:
-            if not any(callable(getattr(callback, name, None)) for name in NAMES):
+        for callback in callbacks:
+            if knows_none(callback):
                 log.warning("%s: %r has none of %s; it will never be called", pool, callback, ", ".join(NAMES))
+            self._callbacks += (callback,)
+
+    def add(self, callback: object) -> None:
+        """Tell one more object. Raises OptionsError: it has none of the methods."""
+        if knows_none(callback):
+            raise OptionsError(f"{callback!r} has none of {', '.join(NAMES)}: give it one of them")
+        with self._lock:
+            self._callbacks += (callback,)
+
+    def remove(self, callback: object) -> None:
+        """Tell this object no longer; unknown ones are ignored."""
+        with self._lock:
+            self._callbacks = tuple(known for known in self._callbacks if known is not callback)
+
+    def add_handler(self, handler: Handler) -> None:
+        with self._lock:
+            self._handlers += (handler,)
 
     def tell(self, name: str, *details: object) -> None:
         for callback in self._callbacks:
@@ -215,6 +232,10 @@ class Events:
                 function(*arguments)
             except Exception:
                 log.warning("%s: the callback %r failed", self._pool, function, exc_info=True)
+
+
+def knows_none(callback: object) -> bool:
+    return not any(callable(getattr(callback, name, None)) for name in NAMES)
 
 
 def _warn(alert: Alert) -> None:

@@ -13,7 +13,7 @@ from headrace.clock import monotonic
 from headrace.dispatch import Key, Snapshot, Strategy, hash, named, slot  # noqa: A004 - the strategy
 from headrace.errors import ArgumentError, CancelRequested, HeadraceError, JobInterrupted, SoftTimeLimit, WaitTimeout
 from headrace.pool.child import run_chunk
-from headrace.pool.events import Keywords, PoolOptions, PoolStats, census, members
+from headrace.pool.events import Handler, Keywords, PoolOptions, PoolStats, census, members
 from headrace.pool.members import Leased, Members, tell
 from headrace.pool.scheduler import lease_call
 from headrace.pool.state import Call, Lease, Member, MemberBackend
@@ -252,6 +252,20 @@ class Pool(Executor):
     def stats(self) -> PoolStats:
         """What the pool and each member does at this moment. Members that just died are away, not missing."""
         return census(self.name, self.options, self._scheduler)
+
+    def add_callbacks(self, callbacks: object) -> None:
+        """Tell one more object of the pool's life, see :class:`headrace.pool.Callbacks`. Raises OptionsError: it has no
+        method.
+        """
+        self._crew.events.add(callbacks)
+
+    def remove_callbacks(self, callbacks: object) -> None:
+        """Tell an object no longer."""
+        self._crew.events.remove(callbacks)
+
+    def on_overrun(self, handler: Handler) -> None:
+        """Call one more handler with each :class:`headrace.pool.Alert`; its errors are logged."""
+        self._crew.events.add_handler(handler)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -27,9 +27,9 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from headrace.clock import monotonic
-from headrace.errors import ArgumentError
+from headrace.errors import ArgumentError, MemberDied
 from headrace.pool import members
-from headrace.pool.child import CALL, ERROR, FAILED, READY, Frames, GarbledFrame, RemoteTraceback, head, main
+from headrace.pool.child import CALL, DEFERRED, ERROR, FAILED, READY, Frames, GarbledFrame, RemoteTraceback, head, main
 from headrace.pool.members import Members
 from headrace.pool.state import Call, Member, MemberThread, settle
 
@@ -135,6 +135,7 @@ class ProcessBody:
         # The frame of the running call until all of it is sent, and how much was sent at once.
         self._going = b""
         self._sent = 0
+        self._deferred: dict[int, Call[Any]] = {}
         self._thread: MemberThread | None = None
         self._hurry: SimpleQueue[None] = SimpleQueue()
         self._killed = ""
@@ -248,19 +249,25 @@ class ProcessBody:
             self.leave()
 
     def _answered(self, kind: int, number: int, body: bytes | memoryview) -> None:
+        call = self._deferred.pop(number, None)
+        if call is not None:
+            settle(call, *_opened(kind, body))
+            return
         member = self._member
         call = member.running
         if call is None or number != self._number & 0xFFFFFFFF:
             return
+        if kind == DEFERRED:
+            self._deferred[number] = call
         # Callbacks run in this thread, and while they do, the socket is not read: the next call is not sent before they
         # end.
         watched = call.watched
-        if watched:
+        if watched and kind != DEFERRED:
             settle(call, *_opened(kind, body))
         following = self._scheduler.finish(member, call)
         # It works on the next one while this thread completes the last.
         self._scheduler.go_on(member, following)
-        if not watched:
+        if not watched and kind != DEFERRED:
             settle(call, *_opened(kind, body))
         if member.leaving and member.running is None:
             self.leave()
@@ -280,6 +287,7 @@ class ProcessBody:
             if not self._stopping:
                 self._killed = ""
             delay = owner.lost(member, reason or "it ended")
+            self._fail_deferred(reason)
         owner.gone(member, "left" if self._stopping and not self._killed else "")
 
     def _wait(self, delay: float) -> bool:
@@ -318,6 +326,12 @@ class ProcessBody:
             code = reaped(process, self.pid)
             self.pid = 0
             return "" if orderly and code == 0 else ended_by(code)
+
+    def _fail_deferred(self, reason: str) -> None:
+        deferred, self._deferred = self._deferred, {}
+        for call in deferred.values():
+            text = f"member {self._member.id} ended ({reason}) before it gave the answer that it had put off"
+            settle(call, None, MemberDied(text, self._member.id, reason))
 
 
 def _opened(kind: int, body: bytes | memoryview) -> tuple[object, BaseException | None]:

@@ -305,6 +305,11 @@ def settle(call: Call[Any], result: object, error: BaseException | None) -> None
         return
 
 
+def outcome(future: Future[Any]) -> tuple[object, BaseException | None]:
+    error = future.exception()
+    return (None if error else future.result()), error
+
+
 class KeyHome:
     """Where the calls of one key are, while there are any: a resize must not let a later one overtake."""
 

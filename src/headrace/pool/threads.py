@@ -10,13 +10,41 @@ import contextlib
 import os
 import sys
 import threading
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from headrace.clock import monotonic
 from headrace.pool.members import Members
-from headrace.pool.state import Call, Member, MemberThread, settle
+from headrace.pool.state import Call, Member, MemberThread, outcome, settle
+
+T = TypeVar("T")
+
+
+class DeferredResult(Generic[T]):
+    """Returned by a call instead of its result: the member is free at once, the caller waits for :meth:`reply`. Code
+    may answer from any thread of the process in which the call ran; only the first answer counts.
+    """
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        self.future: Future[T] = Future()
+
+    def reply(self, value: T) -> None:
+        with suppress(InvalidStateError):
+            self.future.set_result(value)
+
+    def fail(self, error: BaseException) -> None:
+        with suppress(InvalidStateError):
+            self.future.set_exception(error)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "a DeferredResult cannot be sent: return it from the call itself, and answer it in the same process"
+        )
 
 
 class ThreadBody:
@@ -133,6 +161,11 @@ class ThreadBody:
             result = fn(*args, **kwargs)
         except BaseException as raised:  # noqa: BLE001 - the caller gets it, whatever it is
             error = raised
+        if type(result) is DeferredResult:
+            following = finish(member, call)
+            later = cast(DeferredResult[Any], result)  # type: ignore[redundant-cast]  # pyright needs it
+            later.future.add_done_callback(lambda future: settle(call, *outcome(future)))
+            return following
         # Who has the answer may count on the member being free. But callbacks run here, and until they end it is not.
         watched = call.watched
         following = None if watched else finish(member, call)
