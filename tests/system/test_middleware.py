@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Headrace
+from tests.commands import Commands
 from tests.program import Program
 
 pytestmark = pytest.mark.system
@@ -70,7 +71,7 @@ def doubled(flow: Flow, count: int) -> None:
 
 @pytest.fixture
 def program(tmp_path: Path, url: str) -> Program:
-    made = Program(tmp_path, url)
+    made = Commands(tmp_path, url)
     made.write("tasks", SHOP)
     return made
 

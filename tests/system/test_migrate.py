@@ -13,6 +13,7 @@ import redis
 from headrace import Headrace
 from headrace.model.ids import flow_id
 from headrace.testing import assert_invariants
+from tests.commands import Commands
 from tests.golden import dump, flows
 from tests.migrations.test_migrator import GOLDEN, HOUR, KEYS, NewServer, everything
 from tests.program import Program, on_terminal
@@ -28,7 +29,7 @@ def later(marker: str) -> str:
 
 @pytest.fixture
 def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url)
+    return Commands(tmp_path, url)
 
 
 @pytest.mark.slow
@@ -36,7 +37,7 @@ def test_a_released_store_goes_on_working(new_server: NewServer, tmp_path: Path)
     """Its jobs run, those of a worker that died and those whose time has come included; its results can be read."""
     server = new_server()
     dump.load(server.client(), GOLDEN / "schema-1.txt")
-    headrace = Program(tmp_path, server.url)
+    headrace = Commands(tmp_path, server.url)
     headrace.environment["HEADRACE_RESULT_TTL"] = "86400"
     headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + LATER)
     refused = headrace("enqueue", "tasks.add", "1", code=3).fault

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.protocol.keys import Keys
-from tests.program import Program
+from tests.commands import Commands
 from tests.servers import Server
 from tests.system.fleet import Fleet
 
@@ -45,7 +45,7 @@ def test_no_worker_claims_from_an_old_copy_before_the_word(
     later = fleet.worker(ready=False)
     fleet.until(lambda: "headrace restored --live park" in later.errors.read_text())
     assert len(fleet.ledger.starts(job.id)) == 1
-    headrace = Program(tmp_path, server.url)
+    headrace = Commands(tmp_path, server.url)
     found = {row["id"]: row for row in headrace("doctor", "keyspace", "--json", code=1, HEADRACE_LEASE="6").lines}
     assert found["restored"]["command"] == "headrace restored --live park, or run"
     told = json.loads(headrace("restored", "--live", live, "--json").out)

@@ -13,7 +13,7 @@ pytest.importorskip("starlette", reason="the extra dashboard is not installed")
 
 from headrace import Flow, Headrace, Job, Secret
 from headrace.dashboard import Dashboard, Visitor
-from tests.program import Program
+from tests.commands import Commands
 
 pytestmark = pytest.mark.system
 
@@ -113,7 +113,7 @@ def _failed_discreetly(job: Job[Any]) -> None:
 
 
 def test_a_secret_argument_is_shown_nowhere(tmp_path: Path, url: str, app: Headrace) -> None:
-    headrace = Program(tmp_path, url)
+    headrace = Commands(tmp_path, url)
     headrace.write("tasks", TASKS.replace("CANARY", CANARY))
     jobs = [
         *(app.tasks[f"tasks.login_{kind}"].enqueue("ada", CANARY) for kind in KINDS),
@@ -174,7 +174,7 @@ def test_an_argument_of_a_hidden_name_is_shown_nowhere_without_its_code(tmp_path
         run = connected.create(CANARY)
         run.start()
         ids = [*(job.id for job in jobs), *(node.job.id for node in run.nodes().rows)]
-    headrace = Program(tmp_path, url)
+    headrace = Commands(tmp_path, url)
     told = [headrace("jobs", "show", id, *more).out for id in ids for more in ((), ("--json",))]
     told += [headrace("workflows", "show", run.id, *more).out for more in ((), ("--json",))]
     with Headrace(url) as elsewhere:

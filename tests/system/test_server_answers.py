@@ -17,6 +17,7 @@ from headrace import Headrace
 from headrace.errors import EvictingServer, LaneFull, StoreFull, StoreUnavailable
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
+from tests.commands import Commands
 from tests.deadline import eventually
 from tests.program import Program
 from tests.program import Worker as WorkerProgram
@@ -75,7 +76,7 @@ def test_each_evicting_policy_under_load_makes_workers_unready(
     new_server: NewServer, new_fleet: NewFleet, tmp_path: Path
 ) -> None:
     server = new_server()
-    fleet, program = new_fleet(server.url), Program(tmp_path, server.url)
+    fleet, program = new_fleet(server.url), Commands(tmp_path, server.url)
     worker = fleet.worker()
     with load(fleet) as made:
         for policy in POLICIES:
@@ -94,7 +95,7 @@ def test_keys_that_were_evicted_are_counted_by_worker_and_doctor(
     new_server: NewServer, new_fleet: NewFleet, tmp_path: Path
 ) -> None:
     server = new_server()
-    fleet, program = new_fleet(server.url), Program(tmp_path, server.url)
+    fleet, program = new_fleet(server.url), Commands(tmp_path, server.url)
     worker = fleet.worker()
     # A worker that claims a job without a record removes it from its queue, and a pause may be evicted, too.
     jobs = fleet.enqueue_many("missing", [("x" * 1000,)] * 500, queue="unserved")
@@ -112,7 +113,7 @@ def test_keys_that_were_evicted_are_counted_by_worker_and_doctor(
 
 def test_one_tenant_that_fills_the_memory_leaves_others_their_backlog(new_server: NewServer, tmp_path: Path) -> None:
     server = new_server()
-    program = Program(tmp_path, server.url)
+    program = Commands(tmp_path, server.url)
     program.write("tasks", TENANTS)
     worker, stored = WorkerProgram(program.start("worker", "tasks:app")), list[Job[None]]()
     worker.says("serves default")

@@ -18,8 +18,9 @@ from headrace.errors import JobFailed, OptionsError, SchemaMismatch, SettingsErr
 from headrace.model.ids import shard_of
 from headrace.testing import assert_invariants
 from tests.clusters import Cluster
+from tests.commands import Commands
 from tests.deadline import eventually
-from tests.program import Program, Worker
+from tests.program import Worker
 from tests.servers import Server
 
 pytestmark = pytest.mark.system
@@ -60,7 +61,7 @@ class Sharded:
         self.servers = servers
         one = f"{servers[0].url}?shards={COUNT}" if servers else url
         self.url = " ".join(server.url for server in servers) if len(servers) > 1 else one
-        self.program = Program(directory, self.url)
+        self.program = Commands(directory, self.url)
         self.program.write("tasks", TASKS)
         self.app = Headrace(self.url, timeout=20)
 
@@ -215,7 +216,7 @@ def test_another_number_or_order_of_shards_is_refused(new_server: Callable[..., 
             store_one(given)
     with pytest.raises(SettingsError, match="not 2 and 3"):
         store_one(*urls, shards=2)
-    program = Program(tmp_path, urls[0])
+    program = Commands(tmp_path, urls[0])
     assert "this program takes it for one of 1" in program.fresh("worker", "tasks:app", "--burst", code=3).err
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.cli.session import ExitCode
+from tests.commands import Commands
 from tests.deadline import eventually
 from tests.processes import dispatcher_of
 from tests.program import Program, Worker
@@ -80,7 +81,7 @@ def hang():
 
 @pytest.fixture
 def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url)
+    return Commands(tmp_path, url)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.commands import Commands
 from tests.deadline import eventually
 from tests.processes import below, lives
 from tests.program import TASKS, Program
@@ -82,7 +83,7 @@ class Worker:
 
 @pytest.fixture
 def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url)
+    return Commands(tmp_path, url)
 
 
 @pytest.fixture
