@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+
+import pytest
 
 from headrace import Flow, Headrace
 from headrace.dashboard import Dashboard
 from headrace.model.job import Outcome
 from headrace.protocol import consume
 from headrace.testing import Kit
+from headrace.testing.kit_store import DrainError
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import Shop
 
@@ -149,3 +153,18 @@ async def test_a_timeline_draws_what_waits(empty: Shop) -> None:
     bars = page.text.partition('id="timeline"')[2].partition("</section>")[0]
     assert bars.count("<li>") == 1
     assert '<span class="n">ready</span>' in bars
+
+
+async def test_a_timeline_begins_with_what_began_beside_what_waits(empty: Shop, kit: Kit) -> None:
+    run = empty.order.create(1)
+    run.start()
+    with pytest.raises(DrainError, match="jobs are left: 1 ready"):
+        await kit.adrain(limit=1)
+    page = await ask(Dashboard(empty.app, operator), f"/workflows/{run.id}")
+    timeline = page.text.partition('id="timeline"')[2].partition("</section>")[0]
+    bars = re.findall(
+        r'<svg class="s-(\w+)".*?<rect class="waits" x="([\d.]+)".*?<rect x="([\d.]+)" y="1"', timeline, re.DOTALL
+    )
+    assert [state for state, *_ in bars] == ["succeeded", "ready"]
+    assert float(bars[0][1]) == 0
+    assert 0 < float(bars[1][1]) < 100

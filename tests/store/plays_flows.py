@@ -134,7 +134,7 @@ FLOWS: dict[str, Play] = {
     "flow_delete": Play(nodes, of(graph.delete), says("missing")),
     "flow_watch": Play(nodes, of(graph.watch_flow, KEEP)),
     "flow_read": Play(failed, lambda k, flow, _: graph.read_flows(k, [flow.id])),
-    "flow_nodes": Play(failed, lambda k, flow, _: graph.read_nodes(k, flow.id, [1, 2, 3])),
+    "read, nodes": Play(failed, lambda k, flow, _: graph.read_nodes(k, flow.id, [1, 2, 3])),
     "flow_page": Play(lambda s: [nodes(s), failed(s)], lambda k, _, __: graph.flow_page(k)),
     "flow_count": Play(nodes, lambda k, _, __: graph.flow_count(k)),
     "outputs": Play(failed, lambda k, flow, _: graph.outputs(k, [flow["a"], flow["e"]])),

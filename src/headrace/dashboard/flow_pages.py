@@ -145,7 +145,7 @@ async def flow(site: DashboardSite, request: Request) -> Response:
     records, page, failed = await site.read(
         asyncio.gather(
             client.arun(read_flows(client.keys, [id])),
-            client.adrive(verbs.page(client, reader, id, verbs.query(None, DRAWN, None))),
+            client.adrive(verbs.page(client, reader, id, verbs.query(None, DRAWN, None), lean=True)),
             client.arun(index_page(client.keys, f"broken:{id}", LISTED, desc=False, values=False, finder=reader)),
         )
     )
@@ -153,7 +153,7 @@ async def flow(site: DashboardSite, request: Request) -> Response:
     if page.next and record.active and record.done > DRAWN // 2:
         # Nodes run more or less in the order of their numbers: the page follows those that run.
         begin = str(record.done - DRAWN // 4)
-        page = await client.adrive(verbs.page(client, reader, id, verbs.query(None, DRAWN, begin)))
+        page = await client.adrive(verbs.page(client, reader, id, verbs.query(None, DRAWN, begin), lean=True))
     # What broke, by the store's index, whatever the number of nodes: first what failed first.
     broken = {job.id: node_of(job, number_of(job.id)) for job in failed.records if job is not None}
     nodes = [node for node in page.rows if node.role not in ("join", "pass")]

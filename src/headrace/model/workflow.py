@@ -50,7 +50,7 @@ class WorkflowState(StrEnum):
 FINAL = frozenset({WorkflowState.SUCCEEDED, WorkflowState.FAILED, WorkflowState.CANCELLED})
 
 
-class NodeFacts(msgspec.Struct, frozen=True, array_like=True):
+class NodeFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What only Python reads of a node, packed in the field ``facts`` of its record.
 
     Attributes:
@@ -159,7 +159,7 @@ class Grown(msgspec.Struct, frozen=True, array_like=True):
     graft: Graft
 
 
-class NodeRecord(msgspec.Struct, frozen=True):
+class NodeRecord(msgspec.Struct, frozen=True, gc=False):
     """A node as stored.
 
     Attributes:

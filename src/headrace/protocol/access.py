@@ -47,7 +47,7 @@ _SCRIPTS: dict[Role, str] = {
         command cancel rerun delete move tell own_store bulk_count
         enqueue enqueue_ordered enqueue_unique stacks_tell stacks_read limit_read limit_change limit_delete
         schedule_read schedule_counts schedule_walk schedule_pause schedule_resume schedule_run schedule_delete
-        flow_read flow_nodes flow_page flow_count flow_watch flow_start flow_stop flow_cancel flow_retry flow_expire
+        flow_read flow_page flow_count flow_watch flow_start flow_stop flow_cancel flow_retry flow_expire
         flow_delete stats_read stats_children stats_peek stats_look cache_list
     """,
     "worker": """
@@ -55,7 +55,7 @@ _SCRIPTS: dict[Role, str] = {
         resume_due sample lapse tend reserve graft outputs refill fire schedule_declare schedule_read schedule_counts
         enqueue enqueue_ordered enqueue_unique broadcast cancel rerun read watch logs paused overview load server_info
         bulk_piece own_store own_calls alarm_note watches told tell stacks_read limit_read limit_hold limit_keep
-        limit_release limit_take flow_create flow_start flow_stop flow_cancel flow_read flow_nodes flow_count flow_watch
+        limit_release limit_take flow_create flow_start flow_stop flow_cancel flow_read flow_count flow_watch
         cache_get cache_set cache_lease cache_release cache_probe cache_delete cache_drop
         stats_add stats_send stats_peek stats_consume stats_take stats_read stats_children stats_event stats_look
     """,

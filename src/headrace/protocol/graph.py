@@ -29,7 +29,7 @@ from headrace.model.workflow import (
 )
 from headrace.protocol.index_pages import rows_of, slice_of
 from headrace.protocol.keys import Keys
-from headrace.protocol.produce import fields_of, is_claimed, record_of
+from headrace.protocol.produce import LISTED_ARGS, fields_of, is_claimed, records_of
 from headrace.protocol.script import Call, blob, done_and_next, load, pairs, text_of, texts_of
 
 # Nodes of one call, and bytes of their arguments after which it takes no more.
@@ -297,17 +297,16 @@ def read_flows(keys: Keys, ids: Sequence[str]) -> Call[list[WorkflowRecord | Non
 
 
 def read_nodes(
-    keys: Keys, id: str, numbers: Sequence[int], finder: Finder | None = None
+    keys: Keys, id: str, numbers: Sequence[int], finder: Finder | None = None, *, lean: bool = False
 ) -> Call[list[NodeRecord | None]]:
-    """Everything stored of up to 500 nodes of one workflow; None where nothing is."""
+    """What is stored of up to 500 nodes of one workflow; None where nothing is. ``lean``: see :func:`produce.read`."""
 
     def parsed(reply: Any) -> list[NodeRecord | None]:
-        return [
-            node_of(record_of(node_id(id, nth), 0, pairs(flat), finder), nth) if flat else None
-            for nth, flat in zip(numbers, reply, strict=True)
-        ]
+        jobs = records_of(reply, finder)
+        return [None if job is None else node_of(job, nth) for nth, job in zip(numbers, jobs, strict=True)]
 
-    return load("flow_nodes").bind(keys, parsed, ids=[node_id(id, number) for number in numbers])
+    most = LISTED_ARGS if lean else 0
+    return load("read").bind(keys, parsed, ids=[node_id(id, number) for number in numbers], most=most)
 
 
 def node_of(job: Record, nth: int) -> NodeRecord:

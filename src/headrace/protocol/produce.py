@@ -291,7 +291,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
     record = Record(
         id=id, state=state, task=text_of(get("task")), queue=text_of(get("queue", DEFAULT_QUEUE.encode())),
         packed_args=signed_parts(get("args", b"" if "left_out" in fields else NOTHING))[0],
-        options=get("options", b""), priority=priority, key=text_of(get("key")), created_us=_created(id),
+        options=get("options", b""), priority=priority, key=text_of(get("key")), created_us=_created(id[:8]),
         due_us=ready_at(due, priority) if state is State.READY else due, started_us=number(get("token")),
         finished_us=number(get("finished")), expires_us=number(get("expires")), failures=number(get("failures")),
         crashes=number(get("crashes")), interruptions=number(get("interruptions")), snoozes=number(get("snoozes")),
@@ -315,9 +315,10 @@ def _plausible(record: Record) -> Record:
     return replace(record, started_us=record.started_us if attempt else 0, swallowed=None)
 
 
-def _created(id: str) -> int:
+@lru_cache(1024)
+def _created(first_digits: str) -> int:
     try:
-        return milliseconds_of(id) * 1000
+        return milliseconds_of(first_digits) * 1000
     except ValueError:
         return 0
 

@@ -46,12 +46,14 @@ def query(state: State | str | None, limit: int, after: str | None) -> NodeQuery
     return NodeQuery(wanted, check_limit(limit), int(after or 0))
 
 
-def page(client: Client, finder: Finder, id: str, query: NodeQuery) -> Steps[Page[NodeRecord]]:
-    """Nodes from one number on. Cost: see :meth:`headrace.workflows.run.WorkflowRun.nodes`."""
+def page(client: Client, finder: Finder, id: str, query: NodeQuery, *, lean: bool = False) -> Steps[Page[NodeRecord]]:
+    """Nodes from one number on; ``lean``: without results. Cost: see
+    :meth:`headrace.workflows.run.WorkflowRun.nodes`.
+    """
     numbers = range(query.after + 1, min(query.after + min(FIRST, query.limit), MOST_NODES) + 1)
     rows: list[NodeRecord | None]
     records, rows = yield [
-        graph.read_flows(client.keys, [id]), graph.read_nodes(client.keys, id, numbers, finder)
+        graph.read_flows(client.keys, [id]), graph.read_nodes(client.keys, id, numbers, finder, lean=lean)
     ]  # fmt: skip
     last, kept = _last(id, records), list[NodeRecord]()
     end = min(last, query.after + LOOK)
@@ -66,7 +68,7 @@ def page(client: Client, finder: Finder, id: str, query: NodeQuery) -> Steps[Pag
             return Page(kept, last, str(end) if end < last else None)
         want = READ if query.state is not None else min(READ, query.limit - len(kept))
         numbers = range(at + 1, min(at + want, end) + 1)
-        rows = yield graph.read_nodes(client.keys, id, numbers, finder)
+        rows = yield graph.read_nodes(client.keys, id, numbers, finder, lean=lean)
 
 
 def every(client: Client, id: str, finder: Finder | None = None) -> Steps[list[NodeRecord]]:

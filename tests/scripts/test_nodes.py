@@ -41,3 +41,13 @@ def test_what_is_not_there_is_none(stage: Stage) -> None:
     rows = stage.run(read_nodes(stage.keys, flow.id, [9, 1]))
     assert [row and row.number for row in rows] == [None, 1]
     assert stage.run(read_nodes(stage.keys, flow.id, [])) == []
+
+
+def test_it_says_since_when_it_is_ready_and_leaves_results_out_for_a_list(stage: Stage) -> None:
+    flow = Flow(stage, "a>b").started()
+    flow.end("a")
+    a, b = stage.run(read_nodes(stage.keys, flow.id, [1, 2], lean=True))
+    assert a is not None
+    assert b is not None
+    assert (a.job.state, a.job.packed_result) == ("succeeded", None)
+    assert (b.job.state, b.job.due_us) == ("ready", stage.now)
