@@ -106,3 +106,11 @@ def test_a_page_outlives_its_store(away: tuple[Proxy, Store], browser: Any, requ
         late.close()
         page.locator("body:not(.away)").wait_for(timeout=60_000)
         page.wait_for_function("!document.getElementById('read-at').textContent.includes('trying')")
+
+
+def test_the_card_of_a_pending_workflow_has_its_bar(store: Store, open_page: OpenPage) -> None:
+    """A rule for the icon of that state hid each drawing of the card."""
+    run = store.shop.order.create(1)
+    page = open_page(f"/workflows/{run.id}")
+    assert page.locator("#flow-now svg.shares").is_visible()
+    assert page.locator("#flow-now .legend .glyph").first.is_visible()
