@@ -431,7 +431,8 @@ def test_ten_reloads_under_load_lose_and_charge_nothing(rolled: Rolled, tmp_path
         taken = len(rolled.claims(worker))
         rolled.hup(worker)
         while len(rolled.claims(worker)) == taken:
-            jobs += [rolled.enqueue(f"work_{kind}") for kind in words]
+            # Some that go on at any moment, and a processor for the worker that starts.
+            jobs += [*(rolled.enqueue(f"work_{kind}") for kind in words), rolled.enqueue("nap", 0.1)]
             assert result(jobs[-1], 60) <= version
     assert result(rolled.enqueue("work_fork")) == 11
     (tmp_path / "go").touch()
