@@ -5,10 +5,10 @@ A search is made of words and the fields of a form: filters, cursors and links.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -42,7 +42,6 @@ from headrace.model.job_record import Page, Record, cause_id, has_slots
 from headrace.protocol import operations, produce
 from headrace.protocol.operations import JobFilter
 from headrace.protocol.overviews import why
-from headrace.store.client import Steps
 from headrace.tasks.edited_job import AGAIN, check_id
 
 LISTED = (
@@ -284,20 +283,16 @@ def _holds(record: Record, wanted: str, site: DashboardSite, sight: Sight) -> bo
     return any(wanted in part.lower() for part in shown)
 
 
-def _read(site: DashboardSite, id: str) -> Steps[tuple[list[Record | None], Any, list[str]]]:
-    keys = site.client.keys
-    calls: list[Any] = [
-        produce.read(keys, [id], finder=site.app.jobs.reader),
-        why(keys, id),
-        operations.logs(keys, id, LINES),
-    ]
-    found, told, lines = yield calls
-    return found, told, lines
-
-
 async def job(site: DashboardSite, request: Request) -> Response:
     id = check_id(request.path_params["id"])
-    found, told, lines = await site.read(site.client.adrive(_read(site, id)))
+    arun, keys = site.client.arun, site.client.keys
+    found, told, lines = await site.read(
+        asyncio.gather(
+            arun(produce.read(keys, [id], finder=site.app.jobs.reader)),
+            arun(why(keys, id)),
+            arun(operations.logs(keys, id, LINES)),
+        )
+    )
     record = found[0]
     if record is None:
         text = f"No job {id} is stored: it never existed, it ended and its retention is over, or the server lost it."
