@@ -93,8 +93,8 @@ def _soak(
         chaos.run(count, seconds, restarts, every)
     say(f"the doctor walked {len(walks)} times beside {chaos.deaths.counts}")
     assert [found for walk in walks for found in walk] == []
-    # However slow the machine is: what counts comes after.
-    fleet.drained(max(120, count / 100))
+    # However slow the machine is, and by four at once: what counts comes after.
+    fleet.drained(max(120, count / 100, count * nap / 4))
     facts = verdict(fleet, jobs, chaos.deaths)
     say(str({**facts, **chaos.deaths.counts}))
     assert chaos.deaths.total >= 8
