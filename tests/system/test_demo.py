@@ -205,6 +205,8 @@ def test_a_signal_leads_off_the_stage(temporary: Path, monkeypatch: pytest.Monke
 def test_a_signal_that_comes_while_the_worker_ends_leaves_none(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The stage sets it, and later tests of this process would use its private server.
+    monkeypatch.setenv("HEADRACE_DIR", "theirs")
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setattr("headrace.cli.demo.STOPPING", 0.1)
     with staged() as (_, _, directory), DemoWorker(directory, 1) as worker:
