@@ -33,7 +33,7 @@ from headrace.model.job import Outcome, State
 from headrace.protocol import consume, overviews
 from headrace.protocol.index_pages import read_causes
 from headrace.protocol.limit_verbs import declare_limits
-from headrace.protocol.operations import JobFilter
+from headrace.protocol.operations import JobFilter, told
 from headrace.testing import violations
 from tests.dashboard.asking import ask, operator
 from tests.deadline import eventually
@@ -279,6 +279,18 @@ def test_a_pause_is_one_event_and_holds_all_shards(app: Headrace) -> None:
         "queue_paused",
     ]
     assert len(run(app, "running")) == SHARDS
+
+
+def test_a_worker_of_all_shards_is_told_of_once(app: Headrace) -> None:
+    client, kept = app.client, 60_000_000
+    for owner, why in (("w1", ""), ("w2", "its process died")):
+        for keys in client.shards:
+            client.run(consume.register(keys, owner, kept, ["place", f"host:{owner}"]))
+        for keys in client.shards:
+            client.run(consume.retire(keys, owner, kept, why))
+    kinds = ["worker_started", "worker_stopped", "worker_started", "worker_lost"]
+    assert [one.kind for one in app.events.page(order="asc")] == kinds
+    assert len(client.run(told(client.keys, "deaths", 20)).rows) == 1
 
 
 # -- verbs -------------------------------------------------------------------------------------------------------------

@@ -19,10 +19,9 @@ else
 end
 if note ~= '' then redis.call('HSET', pauses, queue, note) else redis.call('HDEL', pauses, queue) end
 local new = redis.call('SADD', paused, queue)
--- Of several shards the first tells of it.
-if new == 1 and string.sub(prefix, -4) == ':0}:' then
+if new == 1 then
   local fields = {'queue', queue, 'until', duration > 0 and now + duration or 0}
   if note ~= '' then fields[5], fields[6] = 'why', note end
-  telling().happened('queue_paused', fields)
+  telling().at_home('queue_paused', fields)
 end
 return new

@@ -46,7 +46,7 @@ if count == 1 then redis.call('SET', schema, version, 'NX') end
 local said = {}
 for n = 1, #metadata, 2 do said[metadata[n]] = metadata[n + 1] end
 if new then
-  telling().happened('worker_started', {'worker', owner, 'place', said.place or '', 'queues', said.queues or ''})
+  telling().at_home('worker_started', {'worker', owner, 'place', said.place or '', 'queues', said.queues or ''})
 end
 if said.code then
   redis.call('ZADD', deploys, 'NX', now, said.code)

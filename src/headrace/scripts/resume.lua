@@ -11,6 +11,6 @@ if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
 -- Those that know of the pause do not sleep on the queue.
 if was == 1 then
   hurry()
-  if string.sub(prefix, -4) == ':0}:' then telling().happened('queue_resumed', {'queue', queue}) end
+  telling().at_home('queue_resumed', {'queue', queue})
 end
 return was

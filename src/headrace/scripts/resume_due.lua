@@ -11,9 +11,7 @@ if #due > 0 then
   for _, queue in ipairs(due) do
     redis.call('HDEL', pauses, queue, '~' .. queue)
     if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
-    if string.sub(prefix, -4) == ':0}:' then
-      telling().happened('queue_resumed', {'queue', queue, 'why', 'the time of its pause is over'})
-    end
+    telling().at_home('queue_resumed', {'queue', queue, 'why', 'the time of its pause is over'})
   end
   hurry()
 end

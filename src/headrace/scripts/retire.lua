@@ -20,7 +20,7 @@ return function()
   if redis.call('ZREM', owners, owner) == 1 then
     local place = redis.call('HGET', self, 'place') or ''
     if why == '' then
-      telling().happened('worker_stopped', {'worker', owner, 'place', place})
+      telling().at_home('worker_stopped', {'worker', owner, 'place', place})
     else
       worker_lost(owner, place, why)
     end

@@ -1,6 +1,6 @@
 -- Telling: what failed or changed is told as an event, to those who follow. Included, never run alone.
 -- What succeeds tells nothing. All of this is made at first use, so that a script that tells nothing pays nothing.
--- lazy    telling happened ended_badly cause_of store_causes
+-- lazy    telling happened at_home ended_badly cause_of store_causes
 -- keys    events causes floods job cause_at=cause
 -- batch   tells   nil     whether this script has told something
 -- batch   causes  {}      causes that this script has seen: how many failures, ids of the newest, and what they have in
@@ -19,6 +19,13 @@ local function happened(kind, fields)
   redis.call('XADD', events, 'MAXLEN', '~', 10000, '*', 'kind', kind, unpack(fields))
   if not batch.tells then redis.call('EXPIRE', events, WEEK) end
   batch.tells = true
+end
+
+-- What happens on all shards is told by the first.
+local function at_home(kind, fields)
+  local home = string.sub(prefix, -4) == ':0}:'
+  if home then happened(kind, fields) end
+  return home
 end
 
 local function text_of(value) return type(value) == 'string' and value or '' end

@@ -7,7 +7,7 @@ local NEWS, MOST_DEATHS = 3600, 20
 
 local function worker_lost(owner, place, why)
   local fields = {'worker', owner, 'place', place, 'why', why}
-  telling().happened('worker_lost', fields)
+  if not telling().at_home('worker_lost', fields) then return end
   redis.call('XADD', deaths, 'MAXLEN', MOST_DEATHS, '*', 'kind', 'worker_lost', unpack(fields))
   redis.call('EXPIRE', deaths, NEWS)
 end
