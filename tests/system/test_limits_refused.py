@@ -52,6 +52,11 @@ def think(units: int) -> None:
 
 
 @pytest.fixture
+def three_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_SHARDS", "3")
+
+
+@pytest.fixture
 def worker(tmp_path: Path, url: str) -> Iterator[Callable[..., Worker]]:
     program, started = Program(tmp_path, url), list[Worker]()
 
@@ -112,6 +117,22 @@ def test_what_another_worker_claimed_and_has_not_begun_comes_back_uncharged(
         assert not record.attempts
     state = app.limits["account"].state("x")
     assert (state.held, state.waiting) == (0, 4)
+
+
+def test_home_hears_what_jobs_of_other_shards_spend_and_are_refused(
+    three_shards: None, worker: Callable[..., Worker], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker("--processes", "1")
+    with Headrace(url) as app:
+        monkeypatch.setattr(app.client, "shard_for", lambda _: 2)
+        app.by_name("tasks.think").enqueue(40).result(timeout=60)
+        app.by_name("tasks.refuse").enqueue("x")
+        for limit, value, least in (("tokens", None, 40_000), ("account", "x", 500)):
+
+            def opens(limit: str = limit, value: str | None = value) -> int:
+                return app.limits[limit].state(value).opens or 0
+
+            eventually(lambda opens=opens, least=least: opens() / 1e6 - time.time() > least)
 
 
 def test_what_a_job_spends_counts_for_the_next_ones(

@@ -175,5 +175,9 @@ def keep_hold(keys: Keys, gate: str, holder: str, lease: int) -> Call[bool]:
     return load("limit_keep").bind(keys, bool, passed=gate, holder=holder, lease=lease)
 
 
-def release_hold(keys: Keys, limit: str, gate: str, holder: str) -> Call[bool]:
-    return load("limit_release").bind(keys, bool, limit=limit, passed=gate, holder=holder)
+def release_hold(
+    keys: Keys, limit: str, gate: str, holder: str, spent: int = 0, since: int = 0, refused: int = -1
+) -> Call[bool]:
+    return load("limit_release").bind(
+        keys, bool, limit=limit, passed=gate, holder=holder, spent=spent, since=since, refused=refused
+    )

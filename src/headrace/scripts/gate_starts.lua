@@ -1,6 +1,6 @@
 -- Gate starts: jobs that start, end or are refused count at their gates. Included, never run alone.
 -- include gate_opening
--- lazy    limiting charge_all release_gate
+-- lazy    limiting charge_all release_gate spend_more
 -- A job starts.
 local function charge_all(list, cost)
   local changed = batch.gates_changed

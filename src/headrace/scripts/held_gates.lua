@@ -1,7 +1,7 @@
 -- Held gates: a start that runs closes a gate that it holds, spends more of its rate, or holds it again after an
 -- outage. Included, never run alone.
 -- include lanes gate_starts limited_values
--- lazy    limiting hold_again hold_off spend_held
+-- lazy    limiting hold_again hold_off spend_held close_gate
 -- keys    newest=token owners_at=owners slots job
 -- channel mail       mail:<owner>
 -- What a start holds: its lane, what it cost, and when that was charged.
@@ -32,6 +32,10 @@ local function tell_closed(name)
   end
 end
 
+local function close_gate(g, delay)
+  if close_refused(g, delay) then tell_closed(g.name) end
+end
+
 -- The gate of a limit that a job passed was closed by the other side, for so long (microseconds; 0: as is usual).
 -- False: it passed none of this limit.
 local function hold_off(id, limit, delay)
@@ -39,7 +43,7 @@ local function hold_off(id, limit, delay)
   for _, list in ipairs(type(name) == 'string' and passed_by(name) or {}) do
     for _, g in ipairs(list) do
       if string.match(g.name, '^[^:]*') == limit then
-        if close_refused(g, delay) then tell_closed(g.name) end
+        close_gate(g, delay)
         found = true
       end
     end

@@ -60,6 +60,8 @@ class Core:
         if self._turns is None:
             self._handlers |= self.incarnation.handlers
         self._holds = AwayLimits(worker, self.incarnation.desk)
+        if self._turns is not None:
+            pool.on_spent = self._holds.spent
         for one in self.incarnations:
             one.control.on_stop = lambda: self._drain(now=False)
             one.control.on_quiet = self._quiet

@@ -10,22 +10,25 @@ overtake. Where a place runs several at once (threads, coroutines), and where it
 joins it only when the one before has ended.
 
 :class:`AwayLimits` has jobs of other shards whose limits live at home. A start is not given to a runner before it holds
-all gates of its job there. It goes on holding them with the lease of the worker, and lets go when it has ended here.
+all gates of its job there. It goes on holding them with the lease of the worker, and lets go when it has ended here:
+then home hears what more it has spent, and of a call that was refused.
 Where a hold could not be kept, its job is stopped, and goes back without a charge: so no limit is exceeded. A start
 that finds a gate closed comes again later, without a charge.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
+from headrace.model.ended import Ended, RateRefused
 from headrace.model.job import Claim
 from headrace.model.options import Kind
 from headrace.protocol.limit_verbs import GateAnswer, keep_hold, release_hold, take_limits
+from headrace.protocol.script import Call
 from headrace.settings import microseconds
 from headrace.worker.dispatcher.assignment import Assignment, Attempt, RunnerSlot, Waiting, place_of
 from headrace.worker.dispatcher.dispatcher_events import End, Step
@@ -220,8 +223,10 @@ class _Hold(msgspec.Struct):
     claim: Claim
     holder: str
     gates: list[str]
+    since: int
     until: float
     keep_at: float
+    spent: Counter[str]
     keeping: bool = False
     lost: bool = False
 
@@ -245,7 +250,7 @@ class AwayLimits:
         self._asking: dict[int, Claim] = {}
         self._unasked: list[Claim] = []
         self._holds: dict[int, _Hold] = {}
-        self._releases: list[tuple[str, str]] = []
+        self._releases: list[Call[bool]] = []
 
     def _concerns(self, claim: Claim) -> bool:
         names = self._limited
@@ -271,9 +276,7 @@ class AwayLimits:
             if claim.number in self._asking:
                 steps.append(self._take(claim, now))
         while self._releases and len(steps) < MOST_CALLS:
-            gate, holder = self._releases.pop()
-            call = release_hold(self._home.keys, gate.partition(":")[0], gate, holder)
-            steps.append((call, lambda _: None))
+            steps.append((self._releases.pop(), lambda _: None))
         for hold in self._holds.values():
             if now >= hold.keep_at and not hold.keeping and len(steps) < MOST_CALLS:
                 hold.keeping = True
@@ -315,7 +318,20 @@ class AwayLimits:
     def ended(self, ends: Iterable[End]) -> None:
         for end in ends:
             if (hold := self._holds.pop(end.claim.number, None)) is not None:
-                self._releases += [(gate, hold.holder) for gate in hold.gates]
+                self._release(hold, end.ended)
+
+    def spent(self, number: int, spent: Iterable[tuple[str, int]]) -> None:
+        """A start costs so much more of these limits; home hears of it when it ends."""
+        if (hold := self._holds.get(number)) is not None:
+            for limit, units in spent:
+                hold.spent[limit] += units
+
+    def _release(self, hold: _Hold, ended: Ended | None = None) -> None:
+        for gate in hold.gates:
+            limit = gate.partition(":")[0]
+            refused = ended.delay if isinstance(ended, RateRefused) and ended.limit == limit else -1
+            spent, since = hold.spent[limit], hold.since
+            self._releases.append(release_hold(self._home.keys, limit, gate, hold.holder, spent, since, refused))
 
     def _take(self, claim: Claim, now: float) -> Step:
         lease = microseconds(self._lease)
@@ -324,10 +340,12 @@ class AwayLimits:
 
     def _taken(self, claim: Claim, holder: str, sent: float, reply: GateAnswer) -> None:
         waits = self._asking.pop(claim.number, None) is not None
+        until, keep_at = sent + self._lease, sent + self._lease * KEEP
+        hold = _Hold(claim, holder, reply.gates, reply.now, until, keep_at, Counter())
         if reply.held and not waits:
-            self._releases += [(gate, holder) for gate in reply.gates]
+            self._release(hold)
         elif reply.held:
-            self._holds[claim.number] = _Hold(claim, holder, reply.gates, sent + self._lease, sent + self._lease * KEEP)
+            self._holds[claim.number] = hold
             self.ready.append(claim)
         elif waits:
             self.refused.append((claim, max(1, reply.opens - reply.now) if reply.opens else self._pause(claim)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
@@ -261,6 +261,7 @@ class RunnerPool:
     Attributes:
         notes: what running jobs said of themselves since it was last taken, by the number of their start, for each
             shard.
+        on_spent: hears of what starts spend of limits beyond their costs, in a worker that serves several shards.
         advice: hears what runners do again that others did.
     """
 
@@ -268,6 +269,7 @@ class RunnerPool:
         settings = worker.settings
         self.assignment = Assignment(settings.prefetch_seconds)
         self.notes: list[dict[int, Note]] = [{} for _ in range(shards)]
+        self.on_spent: Callable[[int, Iterable[tuple[str, int]]], None] | None = None
         self.advice = Advice(enabled=settings.startup_profiling)
         commands = self._commands = RunnerCommands(worker.actions)
         self.stops = JobStops(self.assignment, commands, settings.kill_timeout)
@@ -418,6 +420,8 @@ class RunnerPool:
         old = notes.get(say.number) or Note(start.claim.id, start.claim.token)
         said = old if say.progress is None else say
         lines, swallowed = (old.lines + say.lines)[-1000:], say.swallowed or old.swallowed
+        if say.spent and self.on_spent is not None:
+            self.on_spent(say.number, say.spent)
         spent = dict(old.spent)
         for limit, units in say.spent:
             spent[limit] = spent.get(limit, 0) + units
