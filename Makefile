@@ -74,9 +74,12 @@ test: setup  ## run the whole suite (T="..." passes options to pytest)
 cluster: setup  ## run the whole suite with each server as a cluster of one node
 	@$(BIN)/python -m pytest --cluster -n $(JOBS) --dist worksteal $(T)
 
+# What has shards: tests/scripts plays at one store's scripts, each by the keys of one shard.
+SHARDED := store worker schedules dashboard stats kit metrics cache properties browser
+
 .PHONY: shards
-shards: setup  ## run the tests of stores with three shards on one server
-	@$(BIN)/python -m pytest --shards 3 -n $(JOBS) --dist worksteal $(or $(T),tests/store)
+shards: setup  ## run the tests that use a store with three shards on one server
+	@$(BIN)/python -m pytest --shards 3 -n $(JOBS) --dist worksteal $(or $(T),$(addprefix tests/,$(SHARDED)))
 
 .PHONY: check
 check: setup  ## format, lint, types, layers, and docs in step with the code

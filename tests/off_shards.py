@@ -7,12 +7,20 @@ _HOME = "it plays at the keys of one shard"
 _INNER = "it looks into the listener of one shard"
 _STUB = "its stub of a server has one shard"
 _ALL_OR_NONE = "what one shard refuses the others may have stored (docs/cluster.md)"
+_LIMITS = "a limited job of another shard waits in no lane of its limit (docs/design/limits.md)"
 _PLACES = "its jobs live on different shards, which after= and a schedule refuse (docs/cluster.md)"
 _EACH = "it expects one line, and each shard is told of"
+_CHUNKS = "each shard confirms its chunk before the next is sent (docs/cluster.md)"
+_LOST = "of a shard that lost everything, the next program that connects writes the number and the layout"
 _PARTIAL = "a list without home shows the other shards (docs/cluster.md)"
 _OPERATION = "a bulk operation is a job on each shard (docs/cluster.md), and each shard counts up to its own bound"
 
 REASONS: dict[str, str] = {
+    "tests/browser/test_outage_clicks.py::test_a_paused_limit_that_holds_everything": _LIMITS,
+    "tests/dashboard/test_joint_client.py::test_more_trips_a_second_than_are_allowed_are_one": _TRIPS,
+    "tests/dashboard/test_joint_client.py::test_what_is_asked_for_together_is_one_round_trip": _TRIPS,
+    "tests/dashboard/test_trips.py::test_a_page_is_one_or_two_round_trips_however_many_jobs_there_are": _TRIPS,
+    "tests/dashboard/test_trips.py::test_statistics_of_a_server_of_their_own_cost_one_more": _TRIPS,
     "tests/store/test_access.py::test_a_producer_enqueues_and_reads_nothing_of_a_job": _HOME,
     "tests/store/test_access.py::test_a_worker_of_its_own_user_runs_jobs_workflows_and_the_cache": _HOME,
     "tests/store/test_alarm_looks.py::test_a_look_costs_two_round_trips": _TRIPS,
@@ -30,8 +38,11 @@ REASONS: dict[str, str] = {
     "tests/store/test_connection_pool.py::test_hundreds_of_reads_at_once_travel_together": _TRIPS,
     "tests/store/test_credentials.py::test_a_server_that_refuses_a_label_is_used_all_the_same": _TRIPS,
     "tests/store/test_credentials.py::test_no_connection_is_used_after_the_end_that_its_credentials_name": _TRIPS,
-    "tests/store/test_doctor.py": _HOME,
-    "tests/store/test_durability.py": _HOME,
+    "tests/store/test_durability.py::test_a_chunk_is_as_safe_as_the_safest_of_its_jobs": _TRIPS,
+    "tests/store/test_durability.py::test_a_chunk_that_a_failover_loses_is_stored_again_once": _CHUNKS,
+    "tests/store/test_durability.py::test_jobs_whose_chunk_is_not_confirmed_are_asked_for_by_id": _CHUNKS,
+    "tests/store/test_durability.py::test_one_round_trip_confirms_a_job": _TRIPS,
+    "tests/store/test_durability.py::test_the_confirmation_of_a_chunk_travels_with_the_next": _TRIPS,
     "tests/store/test_enqueue_middleware.py::test_a_middleware_that_changes_nothing_sends_the_same": _STUB,
     "tests/store/test_enqueue_middleware.py::test_an_enqueue_that_uses_none_of_it_sends_nothing_for_it": _STUB,
     "tests/store/test_envelopes.py::test_a_chunk_takes_one_round_trip": _TRIPS,
@@ -55,6 +66,10 @@ REASONS: dict[str, str] = {
     "tests/store/test_waiting.py::test_a_child_does_not_wait_for_a_look_of_its_parent": _INNER,
     "tests/store/test_waiting.py::test_threads_that_wait_use_two_connections": _TRIPS,
     "tests/store/test_waiting.py::test_tasks_that_wait_use_two_connections": _TRIPS,
-    "tests/store/test_waiting_closed.py": _INNER,
+    "tests/store/test_waiting_closed.py::test_a_question_that_a_close_finds_on_its_way_is_answered": _INNER,
     "tests/store/test_workflows.py::test_a_page_of_a_hundred_is_one_round_trip": _TRIPS,
+    "tests/system/test_cli_project.py::test_a_url_needs_no_private_server": _EACH,
+    "tests/system/test_flushed.py::test_a_worker_marks_the_layout_of_a_store_that_lost_everything": _LOST,
+    "tests/system/test_flushed.py::test_jobs_that_a_server_forgot_wholly_are_told_in_one_line": _EACH,
+    "tests/system/test_server_answers.py::test_one_tenant_that_fills_the_memory_leaves_others_their_backlog": _LIMITS,
 }

@@ -46,8 +46,10 @@ class Store:
 
 
 @pytest.fixture
-def store(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
+def store(url: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     app = Headrace(url)
+    # The kit's store has one shard, and the program that shows it must know.
+    monkeypatch.delenv("HEADRACE_SHARDS", raising=False)
     with Kit(app, url=url) as kit:
         shop = Shop(app)
         # Playwright keeps an event loop in this thread, and a drain may not hold one up.

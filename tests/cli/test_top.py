@@ -23,7 +23,6 @@ from rich.console import Console
 from headrace import Headrace
 from headrace.cli.queues import document, summary, table
 from headrace.protocol.overviews import Overview
-from headrace.settings import Settings
 from tests.deadline import eventually
 from tests.program import Program
 from tests.scripts.stage import Stage
@@ -45,7 +44,7 @@ def stage(client: Any) -> Iterator[Stage]:
 @pytest.fixture
 def busy(url: str, stage: Stage) -> Iterator[Headrace]:
     """A store where jobs run, wait, and wait in vain."""
-    with Headrace(url, settings=Settings(stats_flush_interval=3600)) as app:
+    with Headrace(url, stats_flush_interval=3600) as app:
         runners = json.dumps(
             [{"kind": "process", "job": "j" * 21, "task": "tasks.send", "since": stage.now - 90_000_000}]
         )

@@ -140,7 +140,8 @@ async def test_what_cannot_be_read_or_does_not_fit_is_said_with_what_was_typed(
 
 
 async def test_a_job_of_another_program_is_run_again_by_the_numbers_of_its_arguments(shop: Shop, url: str) -> None:
-    bare = Headrace(url, namespace=shop.app.settings.namespace)
+    # As the kit, which has one shard.
+    bare = Headrace(url, namespace=shop.app.settings.namespace, shards=1)
     job = bare.by_name("shop.add", queue="slow", priority=3, key="k", note="a note", timeout=5).enqueue(1, b=2)
     dashboard = Dashboard(bare, operator)
     form = await ask(dashboard, f"/jobs/{job.id}/again")

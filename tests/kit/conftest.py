@@ -16,6 +16,12 @@ def one_server(nothing_left_running: None, headrace_server: PrivateServer) -> No
     """End the server before it is looked whether anything was left, also where a test makes its kit itself."""
 
 
+@pytest.fixture(autouse=True)
+def one_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kit's store has one shard, whatever its application has; programs of a test that go there must know."""
+    monkeypatch.delenv("HEADRACE_SHARDS", raising=False)
+
+
 @pytest.fixture
 def headrace_target() -> Headrace:
     shop.said.clear()

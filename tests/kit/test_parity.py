@@ -60,7 +60,7 @@ def on_a_worker(running: Callable[[str], Server]) -> Iterator[dict[str, list[Tol
     server, app = running("valkey-9"), cases.app
     with connect(server.url) as client:
         client.flushall()
-    back = app.move(load({}, url=server.url, namespace="worker", max_crashes=2), {})
+    back = app.move(load(os.environ, url=server.url, namespace="worker", max_crashes=2), {})
     made = {name: make() for name, make in cases.CASES.items()}
     environ = {**os.environ, "HEADRACE_URL": server.url, "HEADRACE_NAMESPACE": "worker"}
     words = ("worker", "tests.kit.cases:app", "--processes", "2")

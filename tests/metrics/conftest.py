@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.app import Headrace
-from headrace.settings import Settings
 
 
 @pytest.fixture
 def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url, settings=Settings(stats_flush_interval=3600)) as app:
+    with Headrace(url, stats_flush_interval=3600) as app:
         yield app

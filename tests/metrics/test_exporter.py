@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
@@ -15,7 +16,7 @@ from headrace.model.form import Form
 from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.protocol import consume, operations, overviews, produce, ticks
 from headrace.protocol.limit_verbs import read_limits
-from headrace.settings import Settings
+from headrace.settings import load
 from headrace.stats import Stats
 from headrace.stats.resolutions import bucket_of
 from headrace.store.client import Client
@@ -115,7 +116,7 @@ def test_only_labels_that_changed_are_read_again(app: Headrace, client: Any) -> 
 
 
 def test_statistics_on_a_server_of_their_own_cost_one_more(app: Headrace, url: str) -> None:
-    client = Client(Settings(url=url, namespace="other", stats_flush_interval=3600))
+    client = Client(load(os.environ, url=url, namespace="other", stats_flush_interval=3600))
     stats = Stats(client, client.settings)
     stats.add("jobs/mail", {"succeeded": 2})
     stats.flush()
@@ -299,6 +300,6 @@ def test_it_tells_what_became_of_ticks(app: Headrace, stage: Any, url: str) -> N
     expected = {("daily", "ran"): 1, ("daily", "skipped"): 1}
     assert told(app)["headrace_schedule_ticks_total"] == expected
     # Schedules are with the jobs, wherever the statistics are.
-    with Headrace(url, settings=Settings(stats_url=url, stats_flush_interval=3600)) as other:
+    with Headrace(url, stats_url=url, stats_flush_interval=3600) as other:
         assert other.stats.client is not other.client
         assert told(other)["headrace_schedule_ticks_total"] == expected

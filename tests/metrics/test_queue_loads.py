@@ -11,7 +11,6 @@ from headrace import Headrace
 from headrace.admin.queues import scale_page
 from headrace.errors import OptionsError
 from headrace.protocol import operations
-from headrace.settings import Settings
 from headrace.store.client import Client
 from tests.scripts.stage import Stage
 
@@ -82,7 +81,7 @@ def test_the_mean_of_a_day_counts_where_nothing_ended_lately(app: Headrace, stag
 
 
 def test_statistics_may_be_on_a_server_of_their_own(url: str) -> None:
-    with Headrace(url, settings=Settings(stats_url=url, stats_flush_interval=3600)) as app:
+    with Headrace(url, stats_url=url, stats_flush_interval=3600) as app:
         assert isinstance(app.stats.client, Client)
         assert app.stats.client is not app.client
         app.stats.observe("queues/mail", {"run": 3})

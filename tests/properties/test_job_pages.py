@@ -60,13 +60,17 @@ def test_each_ready_job_is_on_one_page(
     client: redis.Redis, url: str, jobs: list[Any], copies: int, limit: int, started: int, order: Any
 ) -> None:
     client.flushall()
-    stage = Stage(client, guarded=False)
+    stages = [Stage(client, shard=keys.shard, guarded=False) for keys in Headrace(url).client.shards]
+    stage = stages[0]
     declare(stage, TASKS)
     made: dict[str, dict[str, str | None]] = {}
     for task, queue, value, priority, late in jobs:
         stage.now += late * SECOND
         key = f"k{value % 3}" if value else ""
-        ids = stage.put(copies, task=task, queue=queue, key=key, priority=priority, args=packed(value))
+        # Limits live on the first shard.
+        place = stages[value % len(stages) if task == "free" else 0]
+        place.now = stage.now
+        ids = place.put(copies, task=task, queue=queue, key=key, priority=priority, args=packed(value))
         made |= {id: {"task": task, "queue": queue, "key": key or None} for id in ids}
     for claim in stage.claim(limit=started, queues=("default", "mail")).jobs if started else ():
         del made[claim.id]

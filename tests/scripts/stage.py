@@ -5,6 +5,7 @@ Every verb goes through its Call, as in production, and runs as a user who may d
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -40,9 +41,9 @@ class Stage:
         now: the clock that each call is given, microseconds; tests move it.
     """
 
-    def __init__(self, client: redis.Redis, namespace: str = "hr", *, guarded: bool = True) -> None:
+    def __init__(self, client: redis.Redis, namespace: str = "hr", shard: int = 0, *, guarded: bool = True) -> None:
         self.client: Any = client
-        self.keys = Keys(namespace)
+        self.keys = Keys(namespace, shard, os.environ.get("HEADRACE_SHARDS", "1"))
         self.now = START
         self._made = 0
         self._requests = 0
@@ -83,7 +84,7 @@ class Stage:
 
     def job(self, **facts: Any) -> NewJob:
         self._made += 1
-        id, args = make_id(self.now // 1000, self._made), facts.pop("args", ARGS)
+        id, args = make_id(self.now // 1000, self._made, self.keys.shard), facts.pop("args", ARGS)
         if facts.get("ordered"):
             id = ordered_id(id)
         rule = facts.get("unique")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from headrace.app import Headrace
-from headrace.settings import Settings
+from headrace.settings import load
 from headrace.stats import Stats
 from headrace.store.client import Client
 
@@ -25,7 +26,7 @@ class Clock:
 
 @pytest.fixture
 def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url, settings=Settings(stats_flush_interval=3600)) as app:
+    with Headrace(url, stats_flush_interval=3600) as app:
         yield app
 
 
@@ -35,7 +36,7 @@ def make_stats(url: str) -> Iterator[Callable[..., Stats]]:
     made: list[tuple[Stats, Client]] = []
 
     def make(*, clock: Callable[[], float] | None = None, at: str = url, **settings: Any) -> Stats:
-        chosen = Settings(**{"stats_flush_interval": 3600, "url": at} | settings)
+        chosen = load(os.environ, **{"stats_flush_interval": 3600, "url": at} | settings)
         client = Client(chosen)
         stats = Stats(client, chosen, **({"clock": clock} if clock else {}))
         made.append((stats, client))

@@ -38,7 +38,8 @@ def look(client: redis.Redis, url: str) -> Iterator[Look]:
     with Headrace(url) as app:
 
         def look(*, repair: bool = False) -> list[Finding]:
-            return KeyspaceDoctor(app.client, client, repair=repair, share=1, apart=0).run()
+            walks = [KeyspaceDoctor(part, client, repair=repair, share=1, apart=0) for part in app.store.parts]
+            return findings_of([walk.run() for walk in walks])
 
         yield look
 
@@ -225,6 +226,7 @@ def test_a_thousand_faults_at_random_are_found_and_mended(stage: Stage, look: Lo
 
 def test_a_look_changes_nothing(stage: Stage, look: Look) -> None:
     ids = jobs.scene(stage)
+    assert look() == []
     jobs.BREAKS["a job in none"][0](stage, ids)
     before = stage.everything()
     look()

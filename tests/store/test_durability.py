@@ -18,6 +18,7 @@ from headrace import Every, Flow, Headrace
 from headrace.errors import NotConfirmed, OptionsError, ServerError, StoreUnavailable
 from headrace.model.ids import shard_for, shard_of
 from headrace.protocol.durability import Durability, durability
+from headrace.protocol.keys import keys_of
 from headrace.protocol.overviews import overview
 from headrace.protocol.script import Command
 from headrace.settings import Settings
@@ -111,8 +112,13 @@ def work(app: Headrace) -> Any:
 
 
 def ids(server: Server) -> list[str]:
-    found: Any = server.owner.zrange("{hr:0}:ready:default", 0, -1)
-    return [id.decode() for id in found]
+    """Of the jobs that are ready, on all shards."""
+    lines: list[Any] = [server.owner.zrange(key, 0, -1) for key in server.owner.scan_iter("{hr:?}:ready:default")]
+    return [id.decode() for line in lines for id in line]
+
+
+def key_of(id: str) -> str:
+    return keys_of("hr", shard_of(id)).job(id)
 
 
 def trips(app: Headrace) -> int:
@@ -131,8 +137,8 @@ def test_a_replica_has_the_job_when_enqueue_returns(primary: Server, replica: Se
     app = make(primary.tcp_url)
     for n in range(20):
         job = do(twin, work(app), "enqueue", n)
-        assert replica.owner.exists(f"{{hr:0}}:job:{job.id}")
-    assert primary.owner.ttl(next(iter(primary.owner.scan_iter("{hr:0}:mark:*")))) in range(50, 61)
+        assert replica.owner.exists(key_of(job.id))
+    assert primary.owner.ttl(next(iter(primary.owner.scan_iter("{hr:?}:mark:*")))) in range(50, 61)
 
 
 def test_one_round_trip_confirms_a_job(primary: Server, replica: Server, make: Make, twin: str) -> None:
@@ -150,7 +156,7 @@ def test_a_script_that_the_server_forgot_is_confirmed_too(
     do(twin, work(app), "enqueue")
     primary.owner.script_flush()
     job = do(twin, work(app), "enqueue")
-    assert replica.owner.exists(f"{{hr:0}}:job:{job.id}")
+    assert replica.owner.exists(key_of(job.id))
 
 
 def test_a_stopped_replica_does_not_confirm_and_a_repeat_stores_nothing_twice(
@@ -229,7 +235,7 @@ def test_memory_sends_nothing_more(primary: Server, make: Make, twin: str) -> No
     do(twin, work(app).options(durability="memory"), "enqueue")
     do(twin, app, "enqueue_many", [work(app).options(durability="memory").job(n) for n in range(10)])
     assert not calls(primary, "wait")
-    assert not list(primary.owner.scan_iter("{hr:0}:mark:*"))
+    assert not list(primary.owner.scan_iter("{hr:?}:mark:*"))
     assert len(ids(primary)) == 22
 
 
@@ -375,7 +381,7 @@ def test_workflows_schedules_and_broadcasts_are_confirmed(
         flow.run(task, n)
 
     run = do(twin, line, "create", 3)
-    assert replica.owner.hget(f"{{hr:0}}:flow:{run.id}", "st") == b"pending"
+    assert replica.owner.hget(keys_of("hr", shard_of(run.id)).flow(run.id), "st") == b"pending"
     do(twin, run, "start")
     assert len(ids(replica)) == 1
     do(twin, app.schedules, "put", "nightly", Every(timedelta(hours=1)), task)

@@ -60,8 +60,13 @@ class Producer:
 @pytest.mark.parametrize(("durability", "shards"), [("memory", 1), ("replicated", 3)])
 @pytest.mark.timeout(240)
 def test_a_failover_loses_no_job_that_was_confirmed(
-    new_server: NewServer, new_fleet: Callable[..., Fleet], durability: str, shards: int
+    new_server: NewServer,
+    new_fleet: Callable[..., Fleet],
+    monkeypatch: pytest.MonkeyPatch,
+    durability: str,
+    shards: int,
 ) -> None:
+    monkeypatch.delenv("HEADRACE_SHARDS", raising=False)
     primary = new_server(tcp=True, config={"repl-diskless-sync-delay": "0"})
     replicas = [following(new_server, primary) for _ in range(2)]
     with Proxy(primary) as proxy:
