@@ -68,7 +68,6 @@ REASONS: dict[str, str] = {
     "tests/store/test_waiting.py::test_tasks_that_wait_use_two_connections": _TRIPS,
     "tests/store/test_waiting_closed.py::test_a_question_that_a_close_finds_on_its_way_is_answered": _INNER,
     "tests/store/test_workflows.py::test_a_page_of_a_hundred_is_one_round_trip": _TRIPS,
-    "tests/system/test_cli_project.py::test_a_url_needs_no_private_server": _EACH,
     "tests/system/test_flushed.py::test_a_worker_marks_the_layout_of_a_store_that_lost_everything": _LOST,
     "tests/system/test_flushed.py::test_jobs_that_a_server_forgot_wholly_are_told_in_one_line": _EACH,
     "tests/system/test_server_answers.py::test_one_tenant_that_fills_the_memory_leaves_others_their_backlog": _LIMITS,

@@ -60,7 +60,8 @@ def test_each_ready_job_is_on_one_page(
     client: redis.Redis, url: str, jobs: list[Any], copies: int, limit: int, started: int, order: Any
 ) -> None:
     client.flushall()
-    stages = [Stage(client, shard=keys.shard, guarded=False) for keys in Headrace(url).client.shards]
+    shards = Headrace(url).client.shards
+    stages = [Stage(client, "hr", keys.shard, keys.number, guarded=False) for keys in shards]
     stage = stages[0]
     declare(stage, TASKS)
     made: dict[str, dict[str, str | None]] = {}
@@ -84,7 +85,7 @@ def test_each_ready_job_is_on_one_page(
 
 @pytest.mark.parametrize("limit", [60, 1000])
 def test_jobs_of_more_values_than_one_script_reads_are_on_the_pages(client: redis.Redis, url: str, limit: int) -> None:
-    stage = Stage(client, guarded=False)
+    stage = Stage(client, number=Headrace(url).client.keys.number, guarded=False)
     declare(stage, {"by_account": TASKS["by_account"]})
     jobs = [stage.job(task="by_account", args=packed(n // 2)) for n in range(2400)]
     for n in range(0, len(jobs), 600):

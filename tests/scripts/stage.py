@@ -5,7 +5,6 @@ Every verb goes through its Call, as in production, and runs as a user who may d
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -41,9 +40,11 @@ class Stage:
         now: the clock that each call is given, microseconds; tests move it.
     """
 
-    def __init__(self, client: redis.Redis, namespace: str = "hr", shard: int = 0, *, guarded: bool = True) -> None:
+    def __init__(
+        self, client: redis.Redis, namespace: str = "hr", shard: int = 0, number: str = "1", *, guarded: bool = True
+    ) -> None:
         self.client: Any = client
-        self.keys = Keys(namespace, shard, os.environ.get("HEADRACE_SHARDS", "1"))
+        self.keys = Keys(namespace, shard, number)
         self.now = START
         self._made = 0
         self._requests = 0

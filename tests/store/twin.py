@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 from headrace.protocol.keys import SCHEMA
 from headrace.protocol.produce import Watched
 from headrace.protocol.script import Call
-from headrace.settings import load
+from headrace.settings import Settings
 from headrace.store.client import Client
 from headrace.store.store import AsyncStore, Store
 from headrace.store.waiting import await_job, wait_job
@@ -27,7 +26,7 @@ class Twin:
     """A Store, or an AsyncStore on an event loop of its own."""
 
     def __init__(self, kind: str, url: str, **settings: Any) -> None:
-        self.client = Client(load(os.environ, **{"url": url, "timeout": 30.0} | settings))
+        self.client = Client(Settings(**{"url": url, "timeout": 30.0} | settings))
         self.store: Store | AsyncStore = self.client.store if kind == "Store" else self.client.astore
         self._runner = asyncio.Runner() if isinstance(self.store, AsyncStore) else None
 
