@@ -117,10 +117,12 @@ def test_a_server_that_is_away_leaves_the_rows_to_the_relay(
     assert (stored(app), count(engine), job.state) == ([job.id], 0, State.READY)
 
 
-def test_a_relay_that_has_ended_holds_no_connection(app: Headrace, engine: sqlalchemy.Engine) -> None:
+def test_a_relay_that_does_nothing_holds_no_connection(app: Headrace, engine: sqlalchemy.Engine) -> None:
     fill(app, engine, range(2))
     one = relay(app, engine)
     assert one.run(threading.Event(), once=True) == 2
+    one.retry()
+    assert (one.waiting(), one.refused()) == (0, [])
     pool: Any = engine.pool
     assert pool.checkedout() == 0
 

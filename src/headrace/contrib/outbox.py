@@ -173,12 +173,18 @@ class Relay:
 
     def waiting(self) -> int:
         """How many rows wait."""
-        return int(self._table.run(_COUNT)[0][0])
+        return int(self._ask(_COUNT)[0][0])
 
     def refused(self) -> list[tuple[str, int, str]]:
         """Rows that are kept since their jobs cannot be stored: id, tries, why. At most 500."""
-        return [(str(id), int(tries), str(error)) for id, tries, error in self._table.run(_REFUSED)]
+        return [(str(id), int(tries), str(error)) for id, tries, error in self._ask(_REFUSED)]
 
     def retry(self) -> None:
         """Have the next step try the refused ones again."""
-        self._table.run(_AGAIN)
+        self._ask(_AGAIN)
+
+    def _ask(self, statement: str) -> list[tuple[Any, ...]]:
+        try:
+            return self._table.run(statement)
+        finally:
+            self._table.close()
