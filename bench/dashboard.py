@@ -27,7 +27,7 @@ _ROUNDS, _TABS, _BYTES = 40, 50, 1000
 # Round trips that a page may take, the frame included that all tabs share for two seconds.
 _PAGES = {
     "/": 1, "/?span=1y": 1, "/workers": 1, "/workers/host-0:1": 2, "/causes": 1, "/activity": 1, "/queues": 2,
-    "/tasks": 2, "/jobs?state=failed": 2, "/jobs?state=ready": 2, "/jobs?state=failed&q=nothing": 20, "/jobs/ID": 2,
+    "/tasks": 2, "/jobs?state=failed": 2, "/jobs?state=ready": 2, "/jobs?state=failed&q=nothing": 21, "/jobs/ID": 2,
     "/jobs/new": 1,
     "/workflows": 2, "/workflows/SMALL": 3, "/workflows/LARGE": 3, "/queues/queue-1": 2, "/tasks/shop.task-1": 4,
     "/schedules": 2, "/limits": 2, "/cache": 2, "/store": 2, "/bulk": 2,

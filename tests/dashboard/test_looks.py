@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dashboard import Dashboard
+from headrace.dashboard import Dashboard, live_frame
 from headrace.dashboard.job_pages import words_of
 from headrace.testing import Kit
 from tests.dashboard.asking import ask, operator, viewer
 from tests.dashboard.conftest import CANARY, Shop
 
+# What a fixture raises for all other tests of the dashboard.
+RATE = live_frame.RATE
 ROWS = re.compile(r'data-id="(\w{21})"')
 
 
@@ -39,12 +41,25 @@ async def test_a_note_is_found(shop: Shop, dashboard: Dashboard) -> None:
         assert ROWS.findall((await ask(dashboard, f"/jobs?state=scheduled&{query}")).text) == [noted]
 
 
-async def test_a_press_ends_after_five_thousand_and_looks_on(shop: Shop, dashboard: Dashboard) -> None:
+async def test_a_press_ends_after_five_thousand_and_looks_on(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = list[float]()
+
+    def wait(self: live_frame.JointClient, now: float) -> float:
+        waits.append(until := usual(self, now))
+        return until
+
+    usual = live_frame.JointClient._wait
+    monkeypatch.setattr(live_frame.JointClient, "_wait", wait)
+    monkeypatch.setattr(live_frame, "RATE", RATE)
+    dashboard = Dashboard(shop.app, operator)
     needle = shop.show.options(delay=60).enqueue("the needle of it").id
     shop.app.enqueue_many(shop.show.options(delay=3600 + n).job("hay") for n in range(5_100))
     answer = await ask(dashboard, "/jobs?state=scheduled&q=needle")
     assert ROWS.findall(answer.text) == []
     assert "Looked at 5,000 of 5,102 jobs" in answer.text
+    # The looks and the frame: no trip of a press waits for the next second.
+    assert len(waits) > 20
+    assert set(waits) == {0}
     (on,) = {link for link in answer.links() if "after=" in link}
     assert ROWS.findall((await ask(dashboard, on)).text) == [needle]
 

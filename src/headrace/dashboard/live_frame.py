@@ -117,9 +117,10 @@ class Shared(Generic[T]):
             return self.last
 
 
-# Seconds after which a store that does not answer counts as away, and trips a second at most for all tabs.
+# Seconds after which a store that does not answer counts as away, and trips a second at most for all tabs: those of a
+# search, which takes twenty and that of the frame, and a few more.
 PATIENCE = 2.0
-RATE = 20
+RATE = 25
 
 
 class JointClient(Client):
