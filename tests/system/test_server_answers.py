@@ -28,7 +28,9 @@ from tests.system.test_soak import say
 pytestmark = pytest.mark.system
 NewFleet = Callable[..., Fleet]
 NewServer = Callable[..., Server]
-POLICIES = ("allkeys-lru", "volatile-ttl")
+POLICIES = (
+    "allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl",
+)  # fmt: skip
 TEXT = "x" * 10_000
 TENANTS = """
 from headrace import Concurrency, Headrace
