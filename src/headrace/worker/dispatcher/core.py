@@ -264,7 +264,7 @@ class Core:
 
     def _stop_claiming(self, phase: Literal["quiet", "draining"]) -> None:
         worker = self.worker
-        name, ran = self.incarnation.desk.owner or worker.name or worker.place, self.finished
+        name, ran = self.incarnation.desk.owner or (worker.names or [worker.place])[-1], self.finished
         text = "worker %s stops claiming: jobs that have run: %d; that still run: %d"
         facts, quiet = (name, ran, self.runner_pool.running), phase == "quiet"
         worker.actions.log(logging.INFO, text, *facts, code="worker.quiet" if quiet else "worker.draining")

@@ -85,8 +85,8 @@ class Incarnation:
         self.holds: AwayLimits | None = None
         # Whether the store had still counted jobs as ours when it was to be retired.
         self._refused_once = False
-        # Whether it had a name, which it may have lost.
-        self._registered_once = False
+        # How many names it has had.
+        self._named = 0
 
     # -- a turn -----------------------------------------------------------------------------------------------------
 
@@ -184,10 +184,10 @@ class Incarnation:
         worker, keys = self._worker, self.desk.keys
         if worker.phase not in ("working", "quiet") or self._requests.pauses("register", now):
             return []
-        owner = f"{worker.place}:{worker.random.getrandbits(32):08x}"
-        if self.desk.many and not self._registered_once:
-            owner = worker.name = worker.name or owner
-        self._registered_once = True
+        if self._named == len(worker.names):
+            worker.names.append(f"{worker.place}:{worker.random.getrandbits(32):08x}")
+        owner = worker.names[self._named]
+        self._named += 1
         metadata: list[str | int] = ["place", worker.place, "queues", ",".join(worker.options.queues.names)]
         metadata += ["dispatcher", worker.pid]
         if weights := worker.options.queues.weights:

@@ -307,7 +307,7 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
         options: sizes included. RemoteControl's.
         place: ``host:pid`` of the worker; ``pid``: of the dispatcher's process.
         probe: finds out what processes runners run, for people.
-        name: under which it registers first, the same at each of several shards; empty before. Incarnation's.
+        names: under which it has registered, one after the other, the same at each of several shards. Incarnation's.
         sample: counts ready jobs of a shard by queue, at seconds since 1970; told whether the shard is the first. None:
             this worker counts none.
         parent: the process of ``--reload`` that started this worker; 0: it has none.
@@ -330,7 +330,7 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
     pid: int
     random: Random
     probe: Probe
-    name: str = ""
+    names: list[str] = msgspec.field(default_factory=list[str])
     job_counts: JobEnds | None = None
     sample: Callable[[Mapping[str, int], float, bool], None] | None = None
     parent: int = 0
