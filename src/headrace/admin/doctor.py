@@ -103,10 +103,11 @@ def findings_of(shards: Sequence[list[Finding]]) -> list[Finding]:
     for shard, findings in enumerate(shards):
         for one in findings:
             was, where = found.get(one.id), f"shard {shard}: " if len(shards) > 1 else ""
-            evidence = (*(was.evidence if was else ()), *(where + said for said in one.evidence))[:MOST_EVIDENCE]
-            if was and "unknown" in (was.severity, one.severity):
-                found[one.id] = was if one.severity == "unknown" else msgspec.structs.replace(one, evidence=evidence)
+            if was and one.severity == "unknown":
                 continue
+            if was and was.severity == "unknown":
+                was = None
+            evidence = (*(was.evidence if was else ()), *(where + said for said in one.evidence))[:MOST_EVIDENCE]
             count = one.count + (was.count if was else 0)
             found[one.id] = msgspec.structs.replace(one, evidence=evidence, count=count)
     return [found[row] for row in ROWS if row in found]
@@ -187,13 +188,14 @@ class KeyspaceDoctor:
         return self.findings()
 
     def findings(self) -> list[Finding]:
-        return [
-            Finding(row, severity, meaning, command, tuple(sorted(found)[:MOST_EVIDENCE]), len(found))
-            if (found := self._found.get(row))
-            else Finding(row, "unknown", meaning, command)
-            for row, (severity, meaning, command) in ROWS.items()
-            if self._found.get(row) or row in self._unread
-        ]
+        shown: list[Finding] = []
+        for row, (severity, meaning, command) in ROWS.items():
+            if found := self._found.get(row):
+                evidence = tuple(sorted(found)[:MOST_EVIDENCE])
+                shown.append(Finding(row, severity, meaning, command, evidence, len(found)))
+            elif row in self._unread:
+                shown.append(Finding(row, "unknown", meaning, command))
+        return shown
 
     # -- the walk --------------------------------------------------------------------------------------------------
 
@@ -330,7 +332,7 @@ class KeyspaceDoctor:
         return order_breaches(around_order(self._server, self._keys, key, jobs))
 
     def _of_all(self, row: str, rule: Callable[[Keyspace], Iterable[str]]) -> Iterable[str]:
-        """What a rule says of workers and queues, and for one row of limits."""
+        """What a rule says of workers and queues. The row ``held`` has the limits read, too."""
         space = around_workers(self._server, self._keys, self._known, limits=row == "held")
         self._unread |= {row} if space is None else set()
         return () if space is None else rule(space)
