@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -236,3 +237,15 @@ def rabbit() -> Iterator[Rabbit]:
         yield broker
     finally:
         broker.stop()
+
+
+def note(*args: Any, **kwargs: Any) -> None:
+    """Only sent."""
+
+
+def make_celery(url: str) -> tuple[Any, Any]:
+    """An application of Celery with the broker of a URL, and its task ``shop.note``."""
+    import celery
+
+    app = celery.Celery("shop", broker=url.replace("unix://", "redis+socket://"), set_as_current=False)
+    return app, app.task(name="shop.note", shared=False)(note)

@@ -311,3 +311,19 @@ def _describe(process: psutil.Process) -> str:
 
 
 _BINARIES = pytest.StashKey[dict[str, servers.Binary]]()
+
+
+@pytest.fixture(scope="module")
+def their_server() -> Iterator[Server]:
+    """A server with the queues of another system."""
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def theirs(their_server: Server) -> Iterator[redis.Redis]:
+    client = redis.Redis.from_url(their_server.url)
+    yield client
+    client.flushall()
+    client.close()

@@ -7,13 +7,12 @@ import os
 import pickle
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import celery
 import msgspec
 import pytest
 import redis
@@ -22,32 +21,9 @@ from rq.serializers import JSONSerializer
 
 from headrace import Headrace
 from headrace.bridge import Bridge, Envelopes, Message, RedisQueues, TakenMessages, foreign_jobs
+from tests.brokers import make_celery
 from tests.commands import Commands
 from tests.servers import Server
-
-
-@pytest.fixture(scope="module")
-def their_server() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def theirs(their_server: Server) -> Iterator[redis.Redis]:
-    client = redis.Redis.from_url(their_server.url)
-    yield client
-    client.flushall()
-    client.close()
-
-
-def note(*args: Any, **kwargs: Any) -> None:
-    """Only sent."""
-
-
-def make_celery(server: Server) -> tuple[celery.Celery, Any]:
-    app = celery.Celery("shop", broker=server.url.replace("unix://", "redis+socket://"), set_as_current=False)
-    return app, app.task(name="shop.note", shared=False)(note)
 
 
 def job_of(app: Headrace, id: str, system: str = "celery") -> Any:
@@ -60,7 +36,7 @@ def job_of(app: Headrace, id: str, system: str = "celery") -> Any:
 def test_a_message_of_celery_becomes_the_job_of_its_task(
     headrace: Commands, url: str, their_server: Server, theirs: redis.Redis
 ) -> None:
-    _, send = make_celery(their_server)
+    _, send = make_celery(their_server.url)
     at = datetime(2031, 5, 1, 12, tzinfo=UTC)
     late = send.apply_async((7,), eta=at, expires=at + timedelta(hours=1), priority=3, queue="mail", soft_time_limit=5,
                             time_limit=9, headers={"tenant": "acme"})  # fmt: skip
@@ -82,7 +58,7 @@ def test_a_message_of_celery_becomes_the_job_of_its_task(
 def test_what_cannot_be_moved_stays_in_its_place(
     headrace: Commands, url: str, their_server: Server, theirs: redis.Redis
 ) -> None:
-    _, send = make_celery(their_server)
+    _, send = make_celery(their_server.url)
     pickled = send.apply_async((1,), serializer="pickle")
     packed = send.apply_async((1,), compression="zlib")
     chained = (send.s(1) | send.si(2)).apply_async()
@@ -177,7 +153,7 @@ class Dying:
 def test_a_bridge_that_dies_between_any_two_steps_loses_and_doubles_nothing(
     system: str, url: str, their_server: Server, theirs: redis.Redis
 ) -> None:
-    _, send = make_celery(their_server)
+    _, send = make_celery(their_server.url)
     queue = rq.Queue("celery", connection=theirs, serializer=JSONSerializer)
     for number in range(40):
         send.delay(number) if system == "celery" else queue.enqueue("shop.note", number)

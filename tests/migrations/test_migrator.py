@@ -218,22 +218,22 @@ def test_many_steps_run_in_order_each_once(client: redis.Redis, url: str) -> Non
     assert marks(client) == {"v2.0", "v2.1", "v2.2"}
 
 
-class HookTimeout(BaseException):
-    """The program's end, at some exchange with the server."""
+class ProgramEnded(BaseException):
+    """The program's end, at some exchange with a server."""
 
 
 def cut_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """End the program before the replies to the ``number``-th exchange are read: for the store, before the next."""
+    """End the program before the replies to the ``number``-th exchange are read: for a store, before the next."""
     real, count = MigrationLink.exchange, [0]
 
     def exchange(self: MigrationLink, commands: Any) -> list[Any]:
         count[0] += 1
         if count[0] > number:
             self.close()
-            raise HookTimeout
+            raise ProgramEnded
         replies = real(self, commands)
         if count[0] == number:
-            raise HookTimeout
+            raise ProgramEnded
         return replies
 
     monkeypatch.setattr(MigrationLink, "exchange", exchange)
@@ -261,7 +261,7 @@ def test_an_end_at_any_exchange_is_gone_on_from(client: redis.Redis, url: str, m
                 try:
                     migrate(url, target, piece=5)
                     ended = True
-                except HookTimeout:
+                except ProgramEnded:
                     pass
             schema = int(client.get(KEYS("schema")) or 0)
             assert schema == target or client.exists(KEYS("migration")) or everything(client) == start
@@ -289,10 +289,10 @@ def test_what_was_interrupted_can_be_taken_back_instead(client: redis.Redis, url
 
     def stop_half_way(progress: Progress) -> None:
         if progress.share > 0.4:
-            raise HookTimeout
+            raise ProgramEnded
 
     with migrator(url, piece=10) as one:
-        with pytest.raises(HookTimeout):
+        with pytest.raises(ProgramEnded):
             one.run(2, stop_half_way)
         sight = one.look()
         assert sight.unfinished is not None
@@ -319,9 +319,9 @@ def test_a_cursor_is_not_taken_to_another_run_of_the_server(new_server: NewServe
 
     def stop_half_way(progress: Progress) -> None:
         if progress.share > 0.5:
-            raise HookTimeout
+            raise ProgramEnded
 
-    with migrator(server, piece=10) as one, pytest.raises(HookTimeout):
+    with migrator(server, piece=10) as one, pytest.raises(ProgramEnded):
         one.run(None, stop_half_way)
     server.restart()
     (done,) = migrate(server)

@@ -12,20 +12,16 @@ import pytest
 from headrace import Headrace
 from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, StoreUnavailable
 from headrace.migrations import Moved, Mover
-from headrace.migrations.migrator import MigrationLink
 from headrace.protocol.keys import Keys
 from headrace.settings import Settings
 from headrace.store.url import parse
 from tests.golden import dump
+from tests.migrations.test_migrator import ProgramEnded, cut_at
 from tests.servers import Server
 
 KEYS = Keys()
 MARK = KEYS("move")
 NewServer = Callable[..., Server]
-
-
-class Ended(BaseException):
-    """The program's end, at some exchange with a server."""
 
 
 @pytest.fixture
@@ -77,23 +73,6 @@ def emptied(server: Server) -> None:
     client.flushdb()
 
 
-def cut_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """End the program before the replies to the ``number``-th exchange are read: for the stores, before the next."""
-    real, count = MigrationLink.exchange, [0]
-
-    def exchange(self: MigrationLink, commands: Any) -> list[Any]:
-        count[0] += 1
-        if count[0] > number:
-            self.close()
-            raise Ended
-        replies = real(self, commands)
-        if count[0] == number:
-            raise Ended
-        return replies
-
-    monkeypatch.setattr(MigrationLink, "exchange", exchange)
-
-
 async def test_a_producer_with_an_open_connection_is_refused(pair: tuple[Server, Server], producer: Headrace) -> None:
     source, target = pair
     add = producer.by_name("tasks.add")
@@ -126,7 +105,7 @@ def test_an_end_at_any_exchange_leaves_one_claimable_place(
             try:
                 move(source, target)
                 ended = True
-            except Ended:
+            except ProgramEnded:
                 pass
         usable = [
             open_to_programs(source),
@@ -188,9 +167,9 @@ def test_what_cannot_be_moved_says_why(pair: tuple[Server, Server], producer: He
     source.client().delete(KEYS("owners"))
 
     def stop(_: Moved) -> None:
-        raise Ended
+        raise ProgramEnded
 
-    with pytest.raises(Ended):
+    with pytest.raises(ProgramEnded):
         move(source, target, stop)
     with pytest.raises(MigrationRefused, match="another program moves it"):
         move(source, target)

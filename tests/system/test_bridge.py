@@ -6,19 +6,18 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import celery
 import pytest
 import redis
 import rq
 from rq.serializers import JSONSerializer
 
 from headrace import Headrace
-from tests.brokers import Rabbit, is_debian
+from tests.brokers import Rabbit, is_debian, make_celery
 from tests.commands import Commands
 from tests.deadline import eventually
 from tests.servers import Server
@@ -44,33 +43,9 @@ def note(number):
 """
 
 
-@pytest.fixture(scope="module")
-def their_server() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def theirs(their_server: Server) -> Iterator[redis.Redis]:
-    client = redis.Redis.from_url(their_server.url)
-    yield client
-    client.flushall()
-    client.close()
-
-
 @pytest.fixture
 def headrace(tmp_path: Path, url: str) -> Commands:
     return Commands(tmp_path, url)
-
-
-def note(*args: Any, **kwargs: Any) -> None:
-    """Only sent."""
-
-
-def make_celery(server: Server) -> tuple[celery.Celery, Any]:
-    app = celery.Celery("shop", broker=server.url.replace("unix://", "redis+socket://"), set_as_current=False)
-    return app, app.task(name="shop.note", shared=False)(note)
 
 
 def test_celery_may_work_on_while_bridges_are_killed(
@@ -79,7 +54,7 @@ def test_celery_may_work_on_while_bridges_are_killed(
     headrace.write("tasks", TASKS)
     headrace.write("shop", THEIR_TASKS)
     headrace.environment["THEIRS"] = their_server.url
-    _, send = make_celery(their_server)
+    _, send = make_celery(their_server.url)
     count, dice = 300, random.Random(7)
     line = ("bridge", "celery", "--from", their_server.url, "--queues", "celery", "--to", "default")
     celery_worker = [
@@ -131,8 +106,7 @@ def test_messages_at_rabbitmq_are_moved_too(headrace: Commands, url: str, nothin
     broker = Rabbit()
     try:
         broker.start()
-        app = celery.Celery("shop", broker=broker.url, set_as_current=False)
-        send = app.task(name="shop.note", shared=False)(note)
+        _, send = make_celery(broker.url)
         for number in range(30):
             send.apply_async((number,), serializer="pickle" if number == 3 else "json", priority=number % 3)
         line = ("bridge", "celery", "--from", broker.url, "--until-empty", "--json", "--queues")
