@@ -245,18 +245,24 @@ def root() -> Path:
 def _compile(config: pytest.Config) -> None:
     """Compile once what each of the thousand programs of the suite imports, and what each of its processes collects."""
     state = config.stash.get(rewrite.assertstate_key, None)
+    found = dict[Path, str]()
     for directory in (config.rootpath / "src", config.rootpath / "tests"):
         compileall.compile_dir(directory, quiet=2, rx=re.compile(r"/test_"))
         for source in sorted(directory.rglob("*.py")):
-            # As pytest keeps what it has put the values of an assertion into. Its processes start together, so that
-            # each would do this for every file.
-            kept = rewrite.get_cache_dir(source) / (source.stem + rewrite.PYC_TAIL)
-            name = ".".join(source.relative_to(config.rootpath).with_suffix("").parts).removeprefix("src.")
-            if state is None or state.hook is None or not state.hook._should_rewrite(name, str(source), state):
-                continue
-            if not kept.exists() or kept.stat().st_mtime < source.stat().st_mtime:
-                facts, code = rewrite._rewrite_test(source, config)
-                kept.parent.mkdir(exist_ok=True)
+            found[source] = ".".join(source.relative_to(config.rootpath).with_suffix("").parts).removeprefix("src.")
+    # Plugins of pytest, which it has imported by now, and would compile in each process where Python keeps nothing.
+    for name, module in sys.modules.items():
+        if isinstance(getattr(module, "__loader__", None), rewrite.AssertionRewritingHook):
+            found.setdefault(Path(str(module.__file__)), name)
+    for source, name in found.items():
+        # As pytest keeps what it has put the values of an assertion into. Its processes start together, so that each
+        # would do this for every file.
+        kept = rewrite.get_cache_dir(source) / (source.stem + rewrite.PYC_TAIL)
+        if state is None or state.hook is None or not state.hook._should_rewrite(name, str(source), state):
+            continue
+        if not kept.exists() or kept.stat().st_mtime < source.stat().st_mtime:
+            facts, code = rewrite._rewrite_test(source, config)
+            if rewrite.try_makedirs(kept.parent):
                 rewrite._write_pyc(state, code, facts, kept)
 
 

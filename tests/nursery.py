@@ -2,8 +2,9 @@
 
 A new interpreter takes 0.3 s of processor and more to import the worker, and the suite starts a thousand. A nursery
 imports it once, stays single-threaded, and forks: the fault suite's workers (``tests/system/station.py``), ``headrace
-worker`` (``tests/forked_worker.py``) and, from a nursery of their own, the other commands
-(``tests/forked_command.py``). Nothing of an application is imported before the fork.
+worker`` (``tests/forked_worker.py``) and, from nurseries of their own, the other commands
+(``tests/forked_command.py``) and programs of Django's projects (``tests/databases/forked_django.py``). Nothing of an
+application is imported before the fork.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, Self
 
 ROOT = Path(__file__).resolve().parent.parent
-Purpose = Literal["worker", "command"]
+Purpose = Literal["worker", "command", "django"]
 IMPORTED: dict[Purpose, tuple[str, ...]] = {
     "worker": (
         "headrace.app", "headrace.cli.worker_order", "headrace.cli.worker_process", "headrace.schedules.schedule_handle",
@@ -36,6 +37,10 @@ IMPORTED: dict[Purpose, tuple[str, ...]] = {
     "command": (
         "headrace.app", "headrace.admin.documents", "headrace.cli.session", "headrace.schedules.schedule_handle",
         "headrace.store.connection", "headrace.store.store", "redis", "rich.console", "rich.table",
+    ),
+    "django": (
+        "django.core.management.commands.migrate", "django.db.backends.sqlite3.base", "django.contrib.contenttypes.apps",
+        "headrace.app", "headrace.cli.session", "headrace.contrib.outbox", "redis", "sqlalchemy.orm",
     ),
 }  # fmt: skip
 AT_START = ("PYTHON", "OTEL_", "HEADRACE_TRACES")

@@ -1,13 +1,14 @@
-"""A Django project in a directory, as its developers run it: by ``manage.py``, in processes of its own."""
+"""A Django project in a directory, as its developers run it: by ``manage.py`` and programs."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 from typing import Any
+
+from tests.nursery import nursery_of
 
 MANAGE = """
 import os, sys
@@ -81,23 +82,32 @@ class Project:
 
     def manage(self, *words: str, code: int | None = 0, cwd: Path | None = None, **environ: str) -> str:
         """Run a command; what it printed, errors too."""
-        run = subprocess.run(
-            [sys.executable, str(self.directory / "manage.py"), *words],
-            cwd=cwd or self.directory, env=self.environment | environ, text=True, timeout=120, check=False,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        assert code is None or run.returncode == code, run.stdout
-        return run.stdout
+        ended, out, err = self._run("manage", *words, cwd=cwd, **environ)
+        assert code is None or ended == code, out + err
+        return out + err
 
     def python(self, code: str, *, failing: bool = False) -> Any:
         """What a program of the project prints, as JSON."""
-        prelude = "import os; os.environ['DJANGO_SETTINGS_MODULE'] = 'settings'; import django; django.setup()\n"
-        run = subprocess.run(
-            [sys.executable, "-c", prelude + code],
-            cwd=self.directory, env=self.environment, text=True, timeout=120, check=False, capture_output=True,
-        )  # fmt: skip
-        assert bool(run.returncode) == failing, run.stdout + run.stderr
-        return run.stderr if failing else json.loads(run.stdout or "null")
+        self.write("program", "import django\ndjango.setup()\n" + code)
+        ended, out, err = self._run("program", DJANGO_SETTINGS_MODULE="settings")
+        assert bool(ended) == failing, out + err
+        return err if failing else json.loads(out or "null")
+
+    def _run(self, module: str, *words: str, cwd: Path | None = None, **environ: str) -> tuple[int, str, str]:
+        """A fork of a process in which Django is imported, which takes half of the processor that an interpreter takes."""
+        values = self.environment | environ
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            process = nursery_of(values, "django").start(
+                "tests.databases.forked_django", values, str(self.directory / f"{module}.py"), *words,
+                stdout=out, stderr=err, directory=cwd or self.directory,
+            )  # fmt: skip
+            try:
+                ended = process.wait(120)
+            except BaseException:
+                process.kill()
+                raise
+            said = [os.pread(stream.fileno(), 1 << 20, 0).decode() for stream in (out, err)]
+            return ended, *said
 
     def tables(self) -> None:
         # The shop has no migrations.

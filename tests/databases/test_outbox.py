@@ -7,10 +7,10 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from headrace.errors import OptionsError, StoreUnavailable
 from headrace.model.job import State
 from tests.databases.sql_servers import mariadb, postgresql
 from tests.databases.test_django_commit import stored
+from tests.deadline import eventually
+from tests.nursery import Forked, headrace, nursery_of
 
 pytestmark = pytest.mark.any_server
 
@@ -240,13 +242,16 @@ def pages(app: Headrace) -> Iterator[Any]:
 
 
 def test_the_command_relays_until_a_signal(
-    app: Headrace, engine: sqlalchemy.Engine, database: str, url: str, tmp_path: Path, eventually: Callable[..., Any]
+    app: Headrace, engine: sqlalchemy.Engine, database: str, url: str, tmp_path: Path
 ) -> None:
     (tmp_path / "shop.py").write_text(MODULE)
-    environ = os.environ | {"HEADRACE_URL": url, "DATABASE": database, "HEADRACE_APP": "shop:app"}
+    environ = environ_of(url, database) | {"HEADRACE_APP": "shop:app"}
     ids = fill(app, engine, range(3))
-    words = [sys.executable, "-m", "headrace", "outbox"]
-    process = subprocess.Popen([*words, "relay"], cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True)
+
+    def start(word: str, *flags: str) -> Forked:
+        return headrace(environ, "outbox", word, *flags, purpose="command", stdout=subprocess.PIPE, directory=tmp_path)
+
+    process = start("relay")
     try:
         eventually(lambda: count(engine) == 0)
         process.send_signal(signal.SIGTERM)
@@ -255,8 +260,13 @@ def test_the_command_relays_until_a_signal(
         process.kill()
         process.wait()
     assert stored(app) == ids
-    run = subprocess.run([*words, "list", "--json"], cwd=tmp_path, env=environ, capture_output=True, check=True)
-    assert json.loads(run.stdout) == {"waiting": 0, "refused": []}
+    assert json.loads(start("list", "--json").communicate(60)[0]) == {"waiting": 0, "refused": []}
+
+
+def forked(environ: dict[str, str], directory: Path, *words: str, **streams: Any) -> Forked:
+    return nursery_of(environ, "django").start(
+        "tests.databases.forked_django", environ, *words, directory=directory, **streams
+    )
 
 
 def killed_relays(
@@ -267,22 +277,22 @@ def killed_relays(
     ids: list[str] = []
     for first in range(0, rows, 10_000):
         ids += fill(app, engine, range(first, min(rows, first + 10_000)))
+    (directory / "relay.py").write_text(
+        "import threading, shop; from headrace.contrib.outbox import Relay\n"
+        "print(flush=True); Relay(shop.app, shop.app.client.deferral.outbox(None)).run(threading.Event())"
+    )
     dice = random.Random(7)
-    code = "import threading, shop; from headrace.contrib.outbox import Relay; "
-    code += "print(flush=True); Relay(shop.app, shop.app.client.deferral.outbox(None)).run(threading.Event())"
     kills = 0
     while (before := count(engine)) or kills < 2:
-        relays = [
-            subprocess.Popen([sys.executable, "-c", code], cwd=directory, env=environ, stdout=subprocess.PIPE)
-            for _ in range(2)
-        ]
+        relays = [forked(environ, directory, "relay.py", stdout=subprocess.PIPE) for _ in range(2)]
         try:
             for one in relays:
                 assert one.stdout is not None
                 one.stdout.readline()
             end = time.monotonic() + dice.random() * 0.3
-            while time.monotonic() < end or (count(engine) == before and before):
-                pass
+            eventually(
+                partial(lambda end, before: time.monotonic() >= end and count(engine) != before, end, before or -1)
+            )
         finally:
             for one in relays:
                 one.kill()
