@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 import sys
 import time
 from collections import OrderedDict
@@ -47,7 +48,7 @@ from headrace.protocol.stats_calls import peek
 
 # Seconds that a layout may take altogether, on a machine that has much else to do.
 DRAWING = 30.0
-# Seconds that a page waits for a picture, and pictures that are kept.
+# Seconds that the refresh of a page waits for its picture, and pictures that are kept.
 WAITS = 2.0
 KEPT = 32
 # How long a picture stays while its graph changes: seconds at least, and as a multiple of what it took to draw.
@@ -79,15 +80,15 @@ class Drawer:
         self._drawing: dict[str, asyncio.Task[None]] = {}
         self._lock = asyncio.Lock()
 
-    async def draw(self, name: str, view: View, links: Mapping[int, str]) -> Drawing:
-        """The picture of a graph as it is, or was a short while ago; ``name`` tells it from others."""
+    async def draw(self, name: str, view: View, links: Mapping[int, str], *, waits: bool) -> Drawing | None:
+        """The picture of a graph as it is, or was a short while ago; ``name`` tells it from others. None: not yet."""
         asked = msgspec.json.encode({"title": view.title, "nodes": view.nodes, "edges": view.edges, "links": links})
         kept = self._kept.get(name)
         if kept is None or (time.monotonic() > kept.until and (kept.asked != asked or kept.picture is None)):
             if name not in self._drawing:
                 self._drawing[name] = asyncio.ensure_future(self._draw(name, asked))
-            await asyncio.wait([self._drawing[name]], timeout=WAITS)
-        return self._kept.get(name) or Drawing(asked, None, "it is being laid out, and comes in a moment", 0)
+            await asyncio.wait([self._drawing[name]], timeout=WAITS if waits else 0)
+        return self._kept.get(name)
 
     async def _draw(self, name: str, asked: bytes) -> None:
         try:
@@ -103,8 +104,9 @@ class Drawer:
 async def _drawn(asked: bytes) -> Drawing:
     began, picture, problem = time.monotonic(), None, ""
     try:
-        picture = await _elsewhere(asked)
-    except TimeoutError:
+        # In a thread: a child of asyncio's that is cancelled while it starts is waited for without an end.
+        picture = await asyncio.to_thread(_elsewhere, asked)
+    except (TimeoutError, subprocess.TimeoutExpired):
         problem = f"its layout took more than {SECONDS} s"
     except (OptionsError, OSError) as error:
         problem = str(error)
@@ -112,24 +114,16 @@ async def _drawn(asked: bytes) -> Drawing:
     return Drawing(asked, picture, problem, now + max(STAYS, TIMES * (now - began)))
 
 
-async def _elsewhere(asked: bytes) -> Markup:
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "headrace.picture", stdin=pipe, stdout=pipe, stderr=pipe
-    )
-    try:
-        async with asyncio.timeout(DRAWING):
-            drawn, said = await process.communicate(asked)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode == -signal.SIGXCPU:
+def _elsewhere(asked: bytes) -> Markup:
+    order = [sys.executable, "-m", "headrace.picture"]
+    done = subprocess.run(order, input=asked, capture_output=True, timeout=DRAWING, check=False)
+    if done.returncode == -signal.SIGXCPU:
         raise TimeoutError
-    if process.returncode:
-        raise OptionsError(said.decode("utf-8", "replace").strip().splitlines()[-1] if said else "it cannot be drawn")
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip()
+        raise OptionsError(said.splitlines()[-1] if said else "it cannot be drawn")
     # Made of escaped texts by headrace.picture.
-    return Markup(drawn.decode())  # noqa: S704
+    return Markup(done.stdout.decode())  # noqa: S704
 
 
 class NavigationEntry(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import node_document, workflow_details, workflow_summary
-from headrace.dashboard.dashboard_site import PATIENCE, DashboardSite, Drawing, base_of, form_wanted, sight_of, to
+from headrace.dashboard.dashboard_site import PATIENCE, POLL, DashboardSite, Drawing, base_of, form_wanted, sight_of, to
 from headrace.dashboard.needs import WhyShown, why_of
 from headrace.dashboard.page_verbs import ask_first, fields_of, note_and_refresh
 from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document, error_line, link, plural
@@ -225,7 +225,8 @@ async def _draw(
         # What broke or runs is what is looked for first.
         near = jobs[0].number
     shown = around(view, near, STEPS, NEAR) if near else view
-    drawing = await site.drawer.draw(f"{base} {record.id} {near}", shown, links)
+    # A page does not wait for it: its first refresh, a moment later, does.
+    drawing = await site.drawer.draw(f"{base} {record.id} {near}", shown, links, waits=POLL in request.headers)
     return drawing, near, len(shown.nodes)
 
 

@@ -1,4 +1,4 @@
-// Improves pages that are whole without it: figures that stay fresh, times, keys, dialogs. Keeps no state but the page.
+// Improves pages that are whole without it: fresh figures, times, keys, dialogs. Keeps no state but the page.
 const EVERY = 2000, SLOW = 5;
 let skew = Number(document.body.dataset.now || 0) ? Number(document.body.dataset.now) - Date.now() : 0;
 let round = 0, waits = EVERY;
@@ -59,7 +59,7 @@ function replaceFragments(fresh) {
       old.replaceChildren(...document.importNode(next, true).childNodes);
       old.className = next.className;
       old.dataset.seen = seen;
-      [...old.querySelectorAll(".graph-frame")].forEach((f, n) => { if (scrolled[n]) [f.scrollLeft, f.scrollTop] = scrolled[n]; });
+      old.querySelectorAll(".graph-frame").forEach((f, n) => { if (scrolled[n]) [f.scrollLeft, f.scrollTop] = scrolled[n]; else open(f); });
     }
   }
   tellNewer(fresh);
@@ -69,12 +69,12 @@ function replaceFragments(fresh) {
   refreshTimes();
 }
 
-// A list stands still: what is new above it is counted, and shown when a person asks for it.
+// A list stands still: new rows above it are counted, and shown when a person asks.
 function tellNewer(fresh) {
   const told = document.getElementById("newer"), list = document.querySelector("[data-rows]"), now = fresh.querySelector("[data-rows]");
   if (!told || !list || !now) return;
   const ids = (where) => [...where.querySelectorAll("tr[data-id]")].map((row) => row.dataset.id);
-  // Of several queues the new ones are among the others; what is unknown behind the last known row has moved up.
+  // Of several queues, new rows are among the others; unknown ones behind the last known row have moved up.
   const known = new Set(ids(list)), found = ids(now), last = found.findLastIndex((id) => known.has(id));
   const count = last < 0 ? found.length : found.slice(0, last).filter((id) => !known.has(id)).length;
   const words = count ? `${count}${last < 0 && known.size ? " or more" : ""} newer: ` : "";
@@ -109,7 +109,7 @@ async function refresh() {
   waits = Math.min(waits * 2, 30000);
 }
 
-// The next one waits for the answer to this one: a slow server is not asked twice at once.
+// The next one waits for this one's answer: a slow server is not asked twice at once.
 async function poll() {
   await refresh();
   setTimeout(poll, waits);
@@ -202,7 +202,7 @@ document.addEventListener("submit", async (event) => {
   form.querySelector("input[name=ask]")?.remove();
   if (sure) sure.disabled = false;
   form.requestSubmit(button);
-  // The page may come back out of the browser's memory: then it asks again.
+  // A page that comes back out of the browser's memory asks again.
   delete form.dataset.asked;
   if (sure) sure.disabled = true;
 });
@@ -220,7 +220,7 @@ function tellTicked() {
   all.parentNode.hidden = false;
 }
 
-// With shift, all rows between the last one that was ticked and this one become as this one.
+// With shift, all rows from the last one ticked to this one become as this one.
 let from = null;
 document.addEventListener("click", (event) => {
   const box = event.target, boxes = [...(box.form?.querySelectorAll("input[name=id]") || [])];
@@ -245,7 +245,7 @@ function showCopies() {
   if (navigator.clipboard) document.querySelectorAll("[data-copy][hidden]").forEach((button) => { button.hidden = false; });
 }
 
-// The button says the other theme than the one that is seen, which only the browser knows where no cookie tells.
+// Where no cookie tells, only the browser knows the theme; the button says the other one.
 const toggle = document.querySelector("[data-theme-toggle]");
 if (toggle && !document.documentElement.dataset.theme) {
   toggle.value = matchMedia("(prefers-color-scheme: dark)").matches ? "light" : "dark";
@@ -253,12 +253,13 @@ if (toggle && !document.documentElement.dataset.theme) {
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
 // A graph opens at what broke, or at its first box; a traceback at its end, which names the error.
-for (const frame of document.querySelectorAll(".graph-frame")) {
+function open(frame) {
   const box = (frame.querySelector(".node.s-failed") || frame.querySelector(".node") || frame).getBoundingClientRect(), at = frame.getBoundingClientRect();
   frame.scrollTo(box.right - at.x - at.width / 2, box.bottom - at.y - at.height / 2);
 }
+document.querySelectorAll(".graph-frame").forEach(open);
 for (const trace of document.querySelectorAll(".fault .trace pre")) trace.scrollTop = trace.scrollHeight;
 refreshTimes();
 showCopies();
 setInterval(refreshTimes, 1000);
-setTimeout(poll, EVERY);
+setTimeout(poll, document.querySelector("[data-soon]") ? 50 : EVERY);
