@@ -109,4 +109,4 @@ $(PEERS_STAMP): $(STAMP)
 
 .PHONY: soak
 soak: setup  ## kill workers and the server for minutes; every job must end
-	@$(BIN)/python -m pytest tests/system tests/databases tests/store/test_kth_call.py -m soak --timeout 1800 $(T)
+	@$(BIN)/python -m pytest tests/system tests/databases tests/worker/test_core.py tests/store/test_kth_call.py -m soak --timeout 1800 $(T)
