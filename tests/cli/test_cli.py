@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 import redis
 
+from headrace import Headrace
 from headrace.cli.jobs import EACH
 from headrace.model.job import State
+from headrace.protocol import consume
 from headrace.protocol.keys import keys_of
 from tests.commands import Commands
 from tests.program import on_terminal
@@ -345,3 +347,11 @@ def test_help_loads_neither_drivers_nor_rich_nor_an_event_loop(headrace: Command
     rooms = {"admin", "app", "protocol", "stats", "store", "tasks", "worker", "workflows"}
     assert not loaded & {"asyncio", "redis", "rich", *(f"headrace.{room}" for room in rooms)}
     assert "..." not in run.stdout.partition("Commands:")[2]
+
+
+def test_a_worker_that_stops_is_marked_in_the_list(headrace: Commands, url: str) -> None:
+    with Headrace(url) as app:
+        keys, run = app.client.keys, app.client.run
+        run(consume.register(keys, "w0", 3_600_000_000, ["queues", "mail", "runners", "process:1", "draining", 1]))
+        assert re.search(r"(?m)^w0 .* process:1 +0, draining ", headrace("workers", "list").out)
+        run(consume.retire(keys, "w0", 0))

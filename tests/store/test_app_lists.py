@@ -14,7 +14,7 @@ from headrace import Headrace, Job, Limit, Task
 from headrace.admin.job_paging import LOOKS, TRIPS
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import Queue
-from headrace.errors import OptionsError
+from headrace.errors import NotFound, OptionsError
 from headrace.model.job import Claim, Outcome
 from headrace.protocol import consume, operations
 from headrace.schedules.schedule_handle import Schedule, Schedules
@@ -308,3 +308,35 @@ def test_each_verb_has_an_asynchronous_pair_of_the_same_shape(kind: type) -> Non
         assert list(ours.parameters) == list(theirs.parameters), name
         if name not in ("enqueue_many", "enqueue_packed"):  # their pairs take asynchronous iterables too
             assert ours == theirs, name
+
+
+def test_whom_it_cannot_resize_it_names(url: str) -> None:
+    with Headrace(url) as app:
+        workers, keys, run = app.workers, app.client.keys, app.client.run
+        with pytest.raises(NotFound, match="none lives now"):
+            workers.get("nobody")
+        places = ("here:11", "here:12")
+        for place in places:
+            run(consume.register(keys, f"{place}:a", 60_000_000, ["place", place, "sizes", "process:1"]))
+        for name in (places[0], "11", f"{places[0]}:"):
+            assert workers.get(name).metadata["place"] == places[0]
+        with pytest.raises(NotFound, match=r"did you mean .*:12:"):
+            workers.get("xhere:12")
+        with pytest.raises(NotFound, match=r"may be any of .*: give more of the name"):
+            workers.get("here")
+        with pytest.raises(NotFound, match="has no async runners: it has process"):
+            workers.scale(places[0], 2, "async")
+        for size in (0, -1, 2000, True):
+            with pytest.raises(OptionsError, match="a worker has 1 to 1,024 runners"):
+                workers.scale(places[0], size)
+        with pytest.raises(OptionsError, match="there is no kind 'rocket'"):
+            workers.scale(places[0], 2, "rocket")  # type: ignore[arg-type]
+        for place in places:
+            run(consume.retire(keys, f"{place}:a", 0))
+
+
+def test_a_broadcast_takes_no_option_that_it_cannot_keep(app: Headrace) -> None:
+    given: list[dict[str, Any]] = [{"delay": 3}, {"ordered": True, "key": "k"}, {"request_id": "r"}]
+    for options in given:
+        with pytest.raises(OptionsError, match="a broadcast goes to each worker that lives now: it takes no "):
+            app.by_name("noop", **options).broadcast(1, 1)

@@ -18,7 +18,6 @@ import pytest
 
 from headrace import Headrace
 from headrace import __version__ as headrace_version
-from headrace.protocol import consume
 from tests.commands import Commands
 from tests.deadline import eventually
 from tests.processes import dispatcher_of
@@ -141,14 +140,6 @@ def test_it_introduces_itself_is_listed_resized_and_stopped(headrace: Commands, 
     assert "no worker is named" in headrace("workers", "stop", name, code=1).fault
     assert "no worker is named" in headrace("workers", "show", place, code=1).fault
     assert "no worker serves this server" in headrace("workers", "list").err
-
-
-def test_one_that_stops_is_marked_in_the_list(headrace: Commands, url: str) -> None:
-    with Headrace(url) as app:
-        keys, run = app.client.keys, app.client.run
-        run(consume.register(keys, "w0", 3_600_000_000, ["queues", "mail", "runners", "process:1", "draining", 1]))
-        assert re.search(r"(?m)^w0 .* process:1 +0, draining ", headrace("workers", "list").out)
-        run(consume.retire(keys, "w0", 0))
 
 
 def test_json_lines_have_fields_and_a_burst_tells_how_many_jobs_it_ran(

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import token
 import tokenize
 from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.cli.demo import DemoWorker, staged
 from tests.commands import Commands
 from tests.deadline import eventually
 from tests.processes import below, dispatcher_of, lives
@@ -181,45 +179,6 @@ def test_an_interrupted_demo_leaves_nothing(start: Attempt) -> None:
     demo.send_signal(signal.SIGTERM)
     demo.communicate(timeout=120)
     assert demo.returncode == 130
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_leads_off_the_stage(temporary: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
-    monkeypatch.setenv("HEADRACE_DIR", "theirs")
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    before = signal.getsignal(number)
-    tidied = False
-    with pytest.raises(SystemExit) as end, staged():
-        assert len(list(temporary.iterdir())) == 1
-        try:
-            signal.raise_signal(number)
-        finally:
-            signal.raise_signal(number)
-            tidied = True
-    assert tidied
-    assert end.value.code == 128 + number
-    assert list(temporary.iterdir()) == []
-    assert signal.getsignal(number) is before
-
-
-def test_a_signal_that_comes_while_the_worker_ends_leaves_none(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The stage sets it, and later tests of this process would use its private server.
-    monkeypatch.setenv("HEADRACE_DIR", "theirs")
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    monkeypatch.setattr("headrace.cli.demo.STOPPING", 0.1)
-    with staged() as (_, _, directory), DemoWorker(directory, 1) as worker:
-        process = worker._process
-        process.send_signal(signal.SIGSTOP)
-        wait = process.wait
-
-        def interrupted(limit: float | None = None) -> int:
-            signal.raise_signal(signal.SIGINT)
-            return wait(limit)
-
-        monkeypatch.setattr(process, "wait", interrupted)
-    assert process.returncode in (-signal.SIGTERM, -signal.SIGKILL)
 
 
 def test_a_demo_that_lost_its_worker_says_so_and_a_dispatcher_left_behind_does_not_bring_the_server_back(

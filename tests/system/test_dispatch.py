@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace import Headrace
-from headrace.errors import JobFailed, NotFound, OptionsError, StateError
+from headrace.errors import JobFailed, NotFound, StateError
 from headrace.model.job import State
-from headrace.protocol import consume
 from headrace.worker.dispatcher.local_queues import MOST
 from tests.servers import Server
 from tests.system.fleet import LEASE, PATIENCE, Fleet, Worker
@@ -269,31 +267,6 @@ def test_threads_and_coroutines_are_resized_without_ending_what_runs(fleet: Flee
     assert [job.result(timeout=PATIENCE) for job in jobs] == [1] * 8
 
 
-def test_whom_it_cannot_resize_it_names(url: str) -> None:
-    with Headrace(url) as app:
-        workers, keys, run = app.workers, app.client.keys, app.client.run
-        with pytest.raises(NotFound, match="none lives now"):
-            workers.get("nobody")
-        places = ("here:11", "here:12")
-        for place in places:
-            run(consume.register(keys, f"{place}:a", 60_000_000, ["place", place, "sizes", "process:1"]))
-        for name in (places[0], "11", f"{places[0]}:"):
-            assert workers.get(name).metadata["place"] == places[0]
-        with pytest.raises(NotFound, match=r"did you mean .*:12:"):
-            workers.get("xhere:12")
-        with pytest.raises(NotFound, match=r"may be any of .*: give more of the name"):
-            workers.get("here")
-        with pytest.raises(NotFound, match="has no async runners: it has process"):
-            workers.scale(places[0], 2, "async")
-        for size in (0, -1, 2000, True):
-            with pytest.raises(OptionsError, match="a worker has 1 to 1,024 runners"):
-                workers.scale(places[0], size)
-        with pytest.raises(OptionsError, match="there is no kind 'rocket'"):
-            workers.scale(places[0], 2, "rocket")  # type: ignore[arg-type]
-        for place in places:
-            run(consume.retire(keys, f"{place}:a", 0))
-
-
 def test_a_worker_tells_what_its_runners_do(server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path) -> None:
     fleet = new_fleet(server.url, lease=9.0)
     worker = fleet.worker(processes=2, recycle_jobs=3)
@@ -374,12 +347,6 @@ def test_a_broadcast_to_a_worker_that_is_killed_ends(fleet: Fleet, tmp_path: Pat
     assert fleet.ended(job).state in (State.CANCELLED, State.FAILED)
     assert first.result(timeout=PATIENCE) >= 1
     fleet.check()
-
-
-@pytest.mark.parametrize("given", [{"delay": 3}, {"ordered": True, "key": "k"}, {"request_id": "r"}])
-def test_a_broadcast_takes_no_option_that_it_cannot_keep(fleet: Fleet, given: dict[str, object]) -> None:
-    with pytest.raises(OptionsError, match="a broadcast goes to each worker that lives now: it takes no "):
-        fleet.app.by_name("process.add", **given).broadcast(1, 1)
 
 
 def test_who_was_called_asks_until_nothing_is_left_and_then_sleeps(

@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
-from headrace.errors import OptionsError
 from headrace.model.job_record import Record, cause_id
 from headrace.protocol.operations import stored_watches
 from tests.deadline import eventually
 from tests.program import Program, Worker
 
 pytest.importorskip("sentry_sdk")
-from headrace.contrib import sentry
 
 pytestmark = pytest.mark.system
 
@@ -273,33 +271,6 @@ def test_a_tick_is_one_check_in_whatever_its_starts_also_when_a_person_fires_it(
     assert [one["status"] for one in fired] == ["in_progress", "in_progress", "error"]
     config = {"schedule": {"type": "crontab", "value": "0 9 * * *"}, "timezone": "Europe/Berlin"}
     assert [one.get("monitor_config") for one in fired] == [config, config, None]
-
-
-def test_a_monitor_has_the_times_of_its_schedule() -> None:
-    app = Headrace("redis://127.0.0.1:1")
-
-    @app.task(name="report")
-    def report() -> None: ...
-
-    app.cron("0 9 * * MON-FRI", report, timezone="Europe/Berlin", name="daily")
-    app.every(300, report, name="often")
-    app.every(1, report, name="each")
-    crontab = {"schedule": {"type": "crontab", "value": "0 9 * * MON-FRI"}, "timezone": "Europe/Berlin"}
-    assert sentry.monitor_config(app, "daily") == crontab
-    assert sentry.monitor_config(app, "often") == {"schedule": {"type": "interval", "value": 5, "unit": "minute"}}
-    assert sentry.monitor_config(app, "each") is None
-    assert sentry.monitor_config(app, "unknown") is None
-
-
-@pytest.mark.parametrize("report", ["never", 0, True, -1])
-def test_an_unknown_policy_is_refused(report: Any) -> None:
-    with pytest.raises(OptionsError, match="report is"):
-        sentry.install(Headrace("redis://127.0.0.1:1"), report=report)
-
-
-@pytest.mark.parametrize(("name", "told"), [("Mail / EU", "mail-eu"), ("a" * 80, "a" * 50), ("ä", "schedule")])
-def test_a_monitors_name_is_one_that_sentry_takes(name: str, told: str) -> None:
-    assert sentry.slug(name) == told
 
 
 KILLED = """

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace import Headrace, Job
-from headrace.errors import OptionsError
 from headrace.workflows.scope import Flow
 from tests.deadline import eventually
 from tests.program import Program, Worker
@@ -24,10 +22,8 @@ from opentelemetry import context as contexts
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import Decision, SamplingResult, StaticSampler
 
 from headrace.tasks import traces
-from headrace.tasks.submission import Submission
 
 pytestmark = pytest.mark.system
 
@@ -288,37 +284,6 @@ def _is_named_in_log_lines(headrace: Program, lines: list[dict[str, Any]]) -> No
     assert ":" in event["attributes"]["headrace.crash.worker"]
 
 
-def test_a_sampler_knows_the_task_and_a_refused_send_is_an_error(
-    app: Headrace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[dict[str, Any]] = []
-
-    class Sampler(StaticSampler):
-        def should_sample(self, *args: Any, **kwargs: Any) -> SamplingResult:
-            asked.append(dict(kwargs.get("attributes") or args[4]))
-            return super().should_sample(*args, **kwargs)
-
-    exporter, provider = InMemorySpanExporter(), TracerProvider(sampler=Sampler(Decision.RECORD_AND_SAMPLE))
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(traces, "tracer", provider.get_tracer("headrace"))
-
-    @app.enqueue_middleware
-    @contextmanager
-    def refuse(act: Submission) -> Iterator[None]:
-        raise ValueError("not today")
-        yield
-
-    before = trace.get_current_span()
-    with pytest.raises(ValueError, match="not today"):
-        app.by_name("tasks.process", queue="mail").enqueue()
-    assert trace.get_current_span() is before
-    assert (asked[0]["messaging.destination.name"], asked[0]["headrace.task"]) == ("mail", "tasks.process")
-    (span,) = exporter.get_finished_spans()
-    assert asked[0] == dict(span.attributes or {})
-    assert (span.status.status_code.name, span.status.description) == ("ERROR", "ValueError: not today")
-    assert [event.name for event in span.events] == ["exception"]
-
-
 def test_delayed_jobs_and_one_of_many_begin_traces_that_link_to_their_sender(
     headrace: Program, app: Headrace, sent: InMemorySpanExporter
 ) -> None:
@@ -451,17 +416,6 @@ def test_a_collector_that_hangs_or_refuses_holds_up_neither_jobs_nor_the_end_of_
     assert spans(headrace, "process tasks.process") == []
 
 
-def test_headers_that_a_middleware_adds_to_the_context_are_measured(app: Headrace, sent: InMemorySpanExporter) -> None:
-    @app.enqueue_middleware
-    @contextmanager
-    def stamp(act: Submission) -> Iterator[None]:
-        act.jobs[0].headers["large"] = "x" * 5000
-        yield
-
-    with pytest.raises(OptionsError, match=r"take at most 4,096 bytes in all, and these take 5,\d+"):
-        app.by_name("tasks.process").enqueue()
-
-
 def test_without_the_setting_nothing_of_it_is_loaded(headrace: Program, url: str) -> None:
     headrace.environment["HEADRACE_TRACES"] = "off"
     headrace.write(
@@ -511,12 +465,6 @@ def test_a_task_says_itself_of_which_trace_its_starts_are(
     assert apart["parent_id"] is None
     assert [link["context"]["trace_id"] for link in apart["links"]] == [hexa(senders["apart"], 32)]
     assert process["context"]["trace_id"] == hexa(senders["process"], 32)
-
-
-def test_another_word_for_it_is_refused() -> None:
-    app = Headrace("redis://127.0.0.1:1")
-    with pytest.raises(OptionsError, match="trace must be 'parent' or 'link', not 'both'"):
-        app.task(trace="both")  # type: ignore[call-overload]
 
 
 def test_what_warms_a_forker_up_leaves_no_span(headrace: Program, app: Headrace) -> None:

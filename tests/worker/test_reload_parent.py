@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from headrace.worker import reload_parent
+from headrace.worker.reload_parent import ReloadedWorker, ReloadParent, WorkerCommand
 
 pytestmark = pytest.mark.system
 
@@ -48,3 +53,56 @@ def test_rubbish_from_a_worker_ends_no_parent(tmp_path: Path, begins: str, code:
             assert parent.wait(60) == code
         finally:
             parent.kill()
+
+
+def _parent(*words: str, limit: float = 60) -> tuple[ReloadParent, ReloadedWorker]:
+    """A parent in this process, and its first child, which is no worker."""
+    parent = ReloadParent(WorkerCommand([*words], dict(os.environ), "/"), limit, None, ())
+    parent._reload()
+    (child,) = parent._children.values()
+    return parent, child
+
+
+def test_a_second_stop_kills_a_worker_that_does_not_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reload_parent, "PATIENCE", 0.0)
+    parent, child = _parent("sleep", "60")
+    child.state = "serving"
+    os.kill(child.process.pid, signal.SIGSTOP)
+    parent._stop()
+    parent._tick(time.monotonic())
+    assert child.process.poll() is None
+    parent._stop(at_once=True)
+    parent._tick(time.monotonic())
+    assert child.process.wait(60) == -signal.SIGKILL
+    child.channel.close()
+
+
+def test_a_new_worker_that_takes_too_long_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reload_parent, "PATIENCE", 0.0)
+    parent, old = _parent("sleep", "60", limit=1.5)
+    old.state = "serving"
+    parent._reload()
+    new = parent._children[max(parent._children, key=lambda pid: pid != old.process.pid)]
+    parent._tick(new.due - 0.1)
+    assert new.process.poll() is None
+    parent._tick(new.due)
+    parent._tick(time.monotonic())
+    assert new.process.wait(60) == -signal.SIGKILL
+    assert "nothing is replaced: the new worker did not become ready: it was not ready within 1.5 s" in caplog.text
+    assert old.process.poll() is None
+    old.process.kill()
+    old.process.wait(60)
+    for child in (old, new):
+        child.channel.close()
+
+
+def test_a_signal_and_the_last_message_of_a_worker_may_come_in_one_turn() -> None:
+    parent, child = _parent("true")
+    ready = parent._selector.select(60)
+    _, status = os.waitpid(child.process.pid, 0)
+    parent._ended(child.process.pid, status)
+    for key, _ in ready:
+        key.data()
+    assert (parent._children, child.channel.closed) == ({}, True)
