@@ -77,7 +77,7 @@ def test_a_queue_that_no_worker_serves(play: Play) -> None:
     operator.sees("headrace worker MODULE:APP --queues mail")
     shop.worker("--queues", "mail")
     operator.sees("0 ready")
-    eventually(lambda: "No worker serves this queue" not in operator.reads(), what="the page says that it is served")
+    eventually(lambda: "no worker serves queue mail" not in operator.reads(), what="the page says that it is served")
     eventually(lambda: app.jobs.count("succeeded") == 30, what="all mails are sent")
 
 

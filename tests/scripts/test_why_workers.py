@@ -19,7 +19,7 @@ def test_no_worker_lives_or_serves_the_queue(stage: Stage) -> None:
     (id,) = stage.put(queue="mail")
     reason = why(stage, id).reasons[0]
     assert (reason.code, reason.text) == ("no_worker_serves", "no worker lives")
-    assert reason.next_step == "start one with headrace worker APP --queues mail"
+    assert reason.next_step == "start one with headrace worker MODULE:APP --queues mail"
     stage.register("w1", queues="default,mails")
     reason = why(stage, id).reasons[0]
     said = "no worker serves queue mail; workers serve default, mails; the nearest name is mails"

@@ -155,7 +155,7 @@ async def test_who_waited_in_vain_hears_what_is_missing(app: Headrace) -> None:
     job = await app.tasks["fetch"].options(queue="mail").aenqueue()
     for keys in app.client.shards:
         app.client.run(consume.register(keys, OWNER, 60_000_000, ["place", "host:1", "queues", "default"]))
-    told = "no worker serves queue mail; workers serve default: start one with headrace worker APP --queues mail; ask again"
+    told = "no worker serves queue mail; workers serve default: start one with headrace worker MODULE:APP --queues mail; ask again"
     with pytest.raises(WaitTimeout, match=told):
         await job.aresult(timeout=0.01)
     waits = asyncio.create_task(job.aresult(timeout=60))

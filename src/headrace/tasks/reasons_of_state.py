@@ -105,7 +105,7 @@ def no_worker_serves(facts: WhyFacts) -> Reason | None:
     queue = facts.queue
     if facts.here or queue.startswith("@"):
         return None
-    start = f"start one with headrace worker APP --queues {queue}"
+    start = f"start one with headrace worker MODULE:APP --queues {queue}"
     left = max((worker.lease for worker in facts.workers if 0 < worker.lease <= facts.now), default=0)
     gone = f"; the lease of the last one that did ended {lasting(facts.now - left)} ago" if left else ""
     evidence: Evidence = {"queue": queue, "workers": facts.live, "last_lease_us": left}
@@ -154,7 +154,7 @@ def draining(facts: WhyFacts) -> Reason | None:
         return None
     places = names_of(worker.place for worker in able)
     text = f"{places} claims no more, since it stops or is quiet, and no other worker has come"
-    step = f"start another one with headrace worker APP --queues {facts.queue}"
+    step = f"start another one with headrace worker MODULE:APP --queues {facts.queue}"
     return Reason("draining", text, {"workers": places}, step)
 
 
@@ -393,7 +393,7 @@ def overdue(facts: WhyFacts) -> Reason | None:
     step = (
         "look at the logs of the workers"
         if facts.live
-        else f"start one with headrace worker APP --queues {facts.queue}"
+        else f"start one with headrace worker MODULE:APP --queues {facts.queue}"
     )
     return Reason("overdue", text, {"due_us": facts.where("score"), "workers": facts.live}, step)
 
