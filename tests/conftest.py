@@ -28,8 +28,15 @@ from tests import deadline, nursery, off_cluster, off_shards, servers
 from tests.clusters import Cluster
 from tests.servers import Server, connect
 
-EVERY_SERVER = ("tests/scripts/", "tests/store/", "tests/properties/")
-"""Tests under these run on every server that the machine has; all others on the default one."""
+EVERY_SERVER = (
+    "tests/scripts/", "tests/properties/",
+    *(f"tests/store/test_{subject}.py" for subject in (
+        "access", "app", "durability", "full", "kth_call", "script_errors", "sentinel", "store", "tls", "unreachable",
+        "waiting",
+    )),
+)  # fmt: skip
+"""Tests under these run on the newest server and on the oldest; all others on the default one. Other tests of the store
+are of what its client decides: each script that they call is played on both servers by tests/scripts."""
 
 RUN_MARK = "HR_TEST_RUN"
 """Every process that the suite starts, however detached, inherits this from our environment."""

@@ -11,7 +11,7 @@ from headrace.testing import assert_invariants, violations
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import SECOND, START, Stage
 
-pytestmark = pytest.mark.mangles
+pytestmark = [pytest.mark.any_server, pytest.mark.mangles]
 
 
 class Scene:

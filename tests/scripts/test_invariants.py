@@ -11,7 +11,7 @@ from headrace.protocol.keys import Keys
 from headrace.testing import assert_invariants, violations
 from tests.scripts.stage import KEEP, START, Stage
 
-pytestmark = pytest.mark.mangles
+pytestmark = [pytest.mark.any_server, pytest.mark.mangles]
 
 
 def scene(stage: Stage) -> dict[str, str]:
