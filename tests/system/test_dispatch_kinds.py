@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 import redis
 
-from headrace.model.job import State
 from tests.system.fleet import Fleet
 
 
@@ -16,52 +14,16 @@ def lines_up(fleet: Fleet, task: str, count: int, seconds: float = 0.02, **optio
     fleet.enqueue_many(task, [(seconds,)] * count, **options)
 
 
-@pytest.mark.parametrize("queues", ["high,low", "high:3,low:1"])
-def test_a_burst_of_all_kinds_leaves_nothing_behind_in_any_queue(fleet: Fleet, queues: str) -> None:
+def test_a_burst_of_all_kinds_leaves_nothing_behind_in_any_queue(fleet: Fleet) -> None:
     for kind in ("process", "fork", "thread", "async"):
         for queue in ("high", "low"):
             lines_up(fleet, f"{kind}.nap", 25, 0.005, queue=queue)
     kinds = "process,fork,thread,async"
-    worker = fleet.worker(kinds=kinds, processes=2, concurrency=50, queues=queues, burst=True, ready=False)
+    worker = fleet.worker(kinds=kinds, processes=2, concurrency=50, queues="high:3,low:1", burst=True, ready=False)
     assert worker.wait() == 0
     assert set(fleet.ledger.counts("S").values()) == {1}
     assert len(fleet.ledger.counts("E")) == 200
     fleet.check()
-
-
-def test_a_job_does_not_wait_behind_one_whose_kind_is_full(fleet: Fleet, tmp_path: Path) -> None:
-    worker = fleet.worker(kinds="process,fork,async", processes=1, forks=1)
-    for kind in ("process", "fork"):
-        fleet.started(fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")))
-    waiting = [
-        job for kind in ("process", "fork") for job in fleet.enqueue_many(f"{kind}.add", [(n, n) for n in range(15)])
-    ]
-    for number in range(3):
-        assert fleet.enqueue("async.add", number, 1).result(timeout=60) == number + 1
-    # It sleeps for one kind only, and hears a broadcast.
-    (job,) = fleet.app.by_name("async.add").broadcast(2, 2)
-    assert job.result(timeout=60) == 4
-    assert {job.state for job in waiting} == {State.READY}
-    fleet.app.workers.scale(worker.place, 2, "process")
-    assert [job.result(timeout=60) for job in waiting[:15]] == [2 * n for n in range(15)]
-    (tmp_path / "go").touch()
-    assert [job.result(timeout=60) for job in waiting[15:]] == [2 * n for n in range(15)]
-    fleet.check()
-
-
-def test_a_job_is_found_behind_more_than_one_claim_looks_at(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.worker(kinds="process,async", processes=1)
-    running = fleet.enqueue("process.gate", str(tmp_path / "go"))
-    fleet.started(running)
-    fleet.enqueue_many("process.add", [(n, n) for n in range(1500)])
-    early = fleet.enqueue("async.add", 1, 1)
-    assert early.result(timeout=60) == 2
-    late = fleet.enqueue("async.add", 2, 2)
-    assert late.result(timeout=60) == 4
-    first = fleet.enqueue("async.add", 3, 3, priority=5)
-    assert first.result(timeout=60) == 6
-    (tmp_path / "go").touch()
-    fleet.drained()
 
 
 def test_nothing_is_claimed_only_to_be_handed_back_while_a_kind_is_full(

@@ -18,14 +18,13 @@ KINDS = ("process", "fork", "thread", "async")
 ALL = ",".join(KINDS)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_what_runs_is_finished_and_nothing_else_is_begun(fleet: Fleet, number: int, tmp_path: Path) -> None:
+def test_what_runs_is_finished_and_nothing_else_is_begun(fleet: Fleet, tmp_path: Path) -> None:
     worker = fleet.worker(kinds=ALL)
     running = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in KINDS]
     for job in running:
         fleet.started(job)
     waiting = [fleet.enqueue(f"{kind}.add") for kind in ("process", "fork")]
-    send([worker.pid], number)
+    worker.terminate()
     fleet.until(lambda: "stops claiming" in worker.log())
     late = fleet.enqueue("thread.add")
     (tmp_path / "go").touch()
