@@ -120,6 +120,7 @@ def test_without_its_fixture_it_loads_nothing_of_headrace(suite: Path) -> None:
     assert "1 passed" in said, said
 
 
+@pytest.mark.slow
 def test_a_suite_of_many_kinds_of_tests_runs_in_several_processes(suite: Path) -> None:
     (suite / "test_shop.py").write_text(SUITE)
     said = run(suite, "-n", "2")

@@ -101,6 +101,7 @@ def test_celery_may_work_on_while_bridges_are_killed(
     assert theirs.llen("headrace:bridge:celery") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not is_debian(), reason="RabbitMQ is taken from Debian's packages, and this is not Debian")
 def test_messages_at_rabbitmq_are_moved_too(headrace: Commands, url: str, nothing_left_running: None) -> None:
     broker = Rabbit()
