@@ -78,3 +78,23 @@ def test_a_count_that_is_no_number_stops_no_tick(stage: Stage) -> None:
     stage.now = FIRST + 4 * MINUTE
     assert fire(stage).broken == []
     assert counts(stage) == {"s": {"ran": 1}, "t": {"ran": 1, "missed": 4}}
+
+
+def test_so_many_failures_in_a_row_pause_a_schedule(stage: Stage) -> None:
+    put(stage, row(pause_after=2))
+    fire(stage)
+    kinds = ["failed", "succeeded", "failed", "quarantined"]
+    for n, kind in enumerate(kinds):
+        stage.now = FIRST + n * MINUTE
+        assert fire(stage).ran == 1
+        (claim,) = stage.take()
+        stage.end(claim, {"quarantined": "corrupt"}.get(kind, kind))
+    stage.now += MINUTE
+    assert fire(stage).ran == 0
+    assert (schedule(stage).state, schedule(stage).paused) == ("paused", "2 jobs failed, one after the other")
+    assert stage.members("ticking") == {}
+    # A resume begins to count anew.
+    stage.run(ticks.resume_schedule(stage.keys, "s"))
+    fire(stage)
+    stage.now += MINUTE
+    assert fire(stage).ran == 1

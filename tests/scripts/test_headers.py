@@ -69,6 +69,10 @@ def test_each_script_has_a_test_of_its_own() -> None:
     assert SOURCES.keys() - tested - {"again"} == set()
 
 
+def test_a_script_says_which_shard_is_called_and_an_include_does_not() -> None:
+    assert {name for name, text in SOURCES.items() if not parse_header(text).route} == INCLUDED
+
+
 def test_bodies_use_names_only() -> None:
     assert [name for name, text in SOURCES.items() if re.search(r"\b(KEYS|ARGV)\b", text)] == []
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headrace.protocol import index_pages, produce
-from tests.scripts.stage import SECOND, Stage
+from headrace.protocol.index_pages import walk
+from headrace.protocol.overviews import overview
+from tests.scripts.stage import KEEP, SECOND, Stage
+from tests.scripts.test_own_store import claim_own, store
 
 
 @pytest.mark.parametrize("values", [True, False])
@@ -51,3 +54,20 @@ def test_a_job_that_is_gone_is_none(stage: Stage) -> None:
     page = stage.run(index_pages.page(stage.keys, "ready:default", desc=False, values=True))
     assert [record and record.id for record in page.records] == [None, there]
     stage.client.hset(stage.keys.job(gone), mapping=fields)
+
+
+@pytest.mark.parametrize("kind", ["running", "snoozed", "parked", "failed", "succeeded"])
+def test_counts_and_lists_leave_them_out(stage: Stage, kind: str) -> None:
+    store(stage, "1")
+    (claim,) = claim_own(stage)
+    state = {"snoozed": "scheduled"}.get(kind, kind)
+    if kind != "running":
+        stage.end(claim, kind, b"{}", SECOND if kind == "snoozed" else KEEP)
+    assert stage.state(claim.id) == state
+    seen = stage.run(overview(stage.keys))
+    assert (set(seen.states.values()), [queue.name for queue in seen.queues], seen.parked) == ({0}, ["default"], {})
+    structure = {"running": "claims:w1", "parked": "parked:headrace.test"}.get(state, state)
+    part = stage.run(walk(stage.keys, [structure], 9))
+    assert part.rows == []
+    own = stage.run(walk(stage.keys, ["own"], 9))
+    assert [id for id, _ in own.rows] == [claim.id]

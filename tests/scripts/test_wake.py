@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headrace.protocol import operations
+from headrace.protocol.operations import pause, resume
+from headrace.worker.dispatcher.dispatcher_events import HURRY
 from tests.scripts.stage import Stage
 
 
@@ -18,3 +22,14 @@ def test_a_queue_is_named_again_after_it_was_purged(stage: Stage) -> None:
     assert stage.names("queues") == set()
     stage.put()
     assert stage.names("queues") == {"default"}
+
+
+@pytest.mark.parametrize("queue", ["default", "other"])
+def test_every_incarnation_hears_it_once(stage: Stage, queue: str) -> None:
+    stage.run(pause(stage.keys, queue))
+    ears = [stage.subscribe(stage.keys.mail(stage.register(owner))) for owner in ("w1", "w2")]
+    stage.run(resume(stage.keys, queue))
+    for ear in ears:
+        assert ear.get_message(timeout=20)["data"] == HURRY.encode()
+        assert ear.get_message(timeout=0) is None
+        ear.close()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import headrace
 from headrace.protocol import script_header
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Script, blob, load
@@ -28,15 +26,13 @@ def made(monkeypatch: pytest.MonkeyPatch, **sources: str) -> Script:
 def test_a_header_is_read_in_order() -> None:
     header = parse_header(
         TITLE + "-- include other\n"
-        "-- key     one  zset  ready:<queue>   where jobs wait\n"
-        "-- keys    totals job\n-- keys    about=owner\n"
-        "-- channel done done:<id>  told the state\n"
+        "-- keys    one=ready:<queue> totals job\n-- keys    about=owner any=<queue> done\n"
         "-- arg     queue text  its name\n-- arg rows packed\n-- arg n int\n"
         "-- return  words: arg and key are words of people here\n"
         "return 1\n-- arg late text\n"
     )
     assert header.title == "Try: a job is tried."
-    assert header.keys == (Key("one", "zset", "ready:<queue>"),)
+    assert header.keys == (Key("one", "zset", "ready:<queue>"), Key("any", "any", "<queue>"))
     totals, job = Key("totals", "hash", "totals"), Key("job", "hash", "job:<id>")
     assert header.derives == (totals, job, Key("about", "hash", "owner:<owner>"))
     assert header.channels == (Key("done", "channel", "done:<id>"),)
@@ -55,11 +51,8 @@ def test_a_script_opens_with_its_title(text: str) -> None:
     [
         "-- arg id",
         "-- arg id float",
-        "-- key one zset",
-        "-- key one zset paused",
         "-- keys",
         "-- include",
-        "-- channel done",
     ],
 )
 def test_a_line_that_cannot_be_read_is_shown(line: str) -> None:
@@ -68,14 +61,15 @@ def test_a_line_that_cannot_be_read_is_shown(line: str) -> None:
 
 
 def test_a_key_that_the_table_has_not_is_refused() -> None:
-    with pytest.raises(HeaderError, match="no key 'jobs' is documented"):
-        parse_header(TITLE + "-- keys job one=jobs")
+    for one in ("jobs", "job:<key>", "<key>"):
+        with pytest.raises(HeaderError, match=f"no key '{one}' is documented"):
+            parse_header(TITLE + f"-- keys job {one}")
 
 
 def test_names_take_positions_and_lines_without_code_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     script = made(
         monkeypatch,
-        main=TITLE + "-- key ready zset ready:<queue>\n-- arg queue text\n-- arg n int\n-- arg rows packed\nreturn n",
+        main=TITLE + "-- keys ready:<queue>\n-- arg queue text\n-- arg n int\n-- arg rows packed\nreturn {n, ready}",
     )
     first, *rest = script.text.split("\n")
     assert script.places == (("main", 1), ("main", 6))
@@ -84,13 +78,13 @@ def test_names_take_positions_and_lines_without_code_are_left_out(monkeypatch: p
         "local queue = ARGV[2] local n = tonumber(ARGV[3]) local rows = ARGV[4] == '' and {} or cmsgpack.unpack(ARGV[4])"
         in first
     )
-    assert rest == ["return n"]
+    assert rest == ["return {n, ready}"]
     assert script.sha == hashlib.sha1(script.text.encode()).hexdigest()
 
 
 def test_a_call_sends_the_keys_that_have_an_argument_and_one_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     constant = "-- keys job all=queues totals\n"
-    script = made(monkeypatch, main=TITLE + constant + "-- key ready zset ready:<queue>\n-- arg queue text\nreturn all")
+    script = made(monkeypatch, main=TITLE + constant + "-- keys ready:<queue>\n-- arg queue text\nreturn all")
     assert script.bind(Keys(), int, queue="mail").keys == ("{hr:0}:ready:mail",)
     assert "local all = prefix .. 'queues'" in script.text
     script = made(monkeypatch, main=TITLE + constant + "return {all, totals, job}")
@@ -108,8 +102,8 @@ def test_a_clock_comes_before_the_arguments(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_includes_come_first_each_once_with_their_declarations(monkeypatch: pytest.MonkeyPatch) -> None:
-    part = "-- Part: included.\n-- keys totals\n-- a remark\nlocal function f()\n  return now\nend\n"
-    more = "-- More: included.\n-- include part\n-- keys job\nlocal function g() return f() end\n"
+    part = "-- Part: included.\n-- keys totals\n-- a remark\nlocal function f()\n  return totals, now\nend\n"
+    more = "-- More: included.\n-- include part\n-- keys job\nlocal function g() return f(job) end\n"
     main = TITLE + "-- include more\n-- include part\n-- keys totals\n-- arg id text\nreturn g()\n"
     script = made(monkeypatch, main=main, part=part, more=more)
     assert script.header.derives == (Key("totals", "hash", "totals"), Key("job", "hash", "job:<id>"))
@@ -119,18 +113,20 @@ def test_includes_come_first_each_once_with_their_declarations(monkeypatch: pyte
     assert "remark" not in script.text
     lines = script.text.split("\n")
     for file, line, text in (
-        ("part", 5, "return now"),
-        ("more", 4, "local function g() return f() end"),
+        ("part", 5, "return totals, now"),
+        ("more", 4, "local function g() return f(job) end"),
         ("main", 6, "return g()"),
     ):
         assert lines[script.places.index((file, line))] == text
 
 
-BATCH = "-- Part: included.\n-- batch rows {}\n-- step store_rows\nlocal function store_rows() end\n"
+BATCH = "-- Part: included.\n-- batch rows {}\n-- step store_rows\nlocal function store_rows() batch.rows = {} end\n"
 
 
 def test_a_batch_is_made_before_the_body_and_stored_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = "-- Other: included.\n-- include part\n-- batch n 0\n-- step count\nlocal function count() end\n"
+    other = (
+        "-- Other: included.\n-- include part\n-- batch n 0\n-- step count\nlocal function count() batch.n = 1 end\n"
+    )
     main = TITLE + "-- include other\nlocal one = 1\nreturn one\n"
     lines = made(monkeypatch, main=main, part=BATCH, other=other).text.split("\n")
     assert "local batch = {rows = {}, n = 0}" in lines[0]
@@ -165,12 +161,41 @@ def test_a_removal_of_nothing_comes_first(monkeypatch: pytest.MonkeyPatch, key: 
     assert f"redis.call('{command}', one, '')" in made(monkeypatch, main=main).text.split("\n")[0]
 
 
-def test_a_command_for_many_values_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    part = "-- Part: included.\n-- many ZADD\n-- many ZADD GT\n-- many UNLINK\n"
-    first = made(monkeypatch, main=TITLE + "-- include part\n-- many ZADD\nreturn 1", part=part).text.split("\n")[0]
+def test_a_command_for_many_values_is_made_once_where_code_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = (
+        "-- Part: included.\nlocal function put(rows) zadd_gt_all('x', rows) unlink_all(rows) zadd_all('x', rows) end\n"
+    )
+    main = TITLE + "-- include part\nput({})\nzadd_all('y', {})\n"
+    first = made(monkeypatch, main=main, part=part).text.split("\n")[0]
     assert first.count("local function zadd_all(key, list)") == 1
     assert "redis.call('ZADD', key, 'GT', unpack(" in first
     assert "local function unlink_all(list)" in first
+    assert "local function hset_all" not in first
+
+
+def test_keys_and_parts_of_the_batch_that_no_code_of_a_script_names_are_none_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = "-- Part: included.\n-- keys totals job done\n-- batch rows {}\n-- batch n 0\n"
+    part += (
+        "local function other() return {job, done, batch.rows} end\nlocal function f() return {totals, batch.n} end\n"
+    )
+    script = made(monkeypatch, main=TITLE + "-- include part\nreturn f()\n", part=part)
+    assert script.header.derives == (Key("totals", "hash", "totals"),)
+    assert script.header.channels == ()
+    assert "local batch = {n = 0}" in script.text
+
+
+def test_what_fills_a_key_or_names_the_shard_is_an_argument_and_so_is_one_of_an_include(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = "-- Part: included.\n-- keys seen=sender:<sender>\n-- arg rows packed\nlocal function f() return seen end\n"
+    main = (
+        TITLE + "-- include part\n-- keys ready:<queue>\n-- arg n int\n-- arg queue text\n-- route of id\nreturn f()\n"
+    )
+    header = made(monkeypatch, main=main, part=part).header
+    kinds = {arg.name: arg.kind for arg in header.args}
+    assert kinds == {"n": "int", "queue": "text", "rows": "packed", "id": "text", "sender": "text"}
 
 
 def test_an_error_is_located(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,9 +206,7 @@ def test_an_error_is_located(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_arguments_are_given_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = made(
-        monkeypatch, main=TITLE + "-- key ready zset ready:<queue>\n-- arg queue text\n-- arg rows packed\nreturn 1"
-    )
+    script = made(monkeypatch, main=TITLE + "-- keys ready:<queue>\n-- arg queue text\n-- arg rows packed\nreturn 1")
     call = script.bind(Keys("app", 3), str, rows=[1, "a", [b"x"]], queue="low")
     assert call.keys == ("{app:3}:ready:low",)
     assert call.args[:2] == ("{app:3}:", "low")
@@ -251,8 +274,8 @@ def test_a_lazy_function_makes_what_this_script_needs_only(monkeypatch: pytest.M
 
 
 def test_keys_that_only_lazy_includes_name_are_bound_inside_their_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    lazy = "-- Part: included.\n-- batch rows {}\n-- step f\n-- keys totals job\n-- many ZADD\n-- lazy parts f\nlocal function f() zadd_all(totals, {job}) end\n"
-    main = TITLE + "-- include part\n-- key ready zset ready:<queue>\n-- keys job\n-- arg queue text\nreturn job\n"
+    lazy = "-- Part: included.\n-- batch rows {}\n-- step f\n-- keys totals job\n-- lazy parts f\nlocal function f() zadd_all(totals, {job}) end\n"
+    main = TITLE + "-- include part\n-- keys ready:<queue>\n-- keys job\n-- arg queue text\nreturn {job, ready}\n"
     lines = made(monkeypatch, main=main, part=lazy).text.split("\n")
     opening = next(line for line in lines if line.startswith("local function parts()"))
     for code in ("local totals = prefix .. 'totals'", "local function zadd_all("):
@@ -309,10 +332,3 @@ def test_a_file_that_a_lazy_function_needs_and_that_needs_it_is_refused(monkeypa
     tools = "-- Tools: included.\n-- include part\nlocal function used() return parts().f() end\n"
     with pytest.raises(HeaderError, match="parts -> tools -> parts"):
         made(monkeypatch, main=TITLE + "-- include other\nreturn 1\n", other=other, tools=tools, part=LAZY)
-
-
-def test_every_script_that_is_sent_says_which_shard_it_is_for() -> None:
-    scripts = {path.stem: path.read_text() for path in Path(headrace.__file__).parent.glob("scripts/*.lua")}
-    names = {name for name, text in scripts.items() if "\n-- return" in text and "\n-- arg" in text}
-    assert len(names) > 80
-    assert [name for name in sorted(names) if not load(name).header.route] == []

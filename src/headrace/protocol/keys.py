@@ -20,6 +20,7 @@ from headrace.settings import Settings
 if TYPE_CHECKING:
     from headrace.model.sealing import Seal
 
+CHANNELS = {"mail:<owner>": "channel", "done:<id>": "channel"}
 TABLE = """
 =====================  ======  ==================================================================================
 key                    type    meaning, owner and end
@@ -69,7 +70,7 @@ key                    type    meaning, owner and end
 ``limit:<limit>``      hash    Numbers of a limit, as the newest code declares them; how many ``overrides`` it has.
                                Until it is deleted.
 ``overrides:<limit>``  hash    What operators put over these: by value (``*``: of all), as MessagePack, parts with an
-                               end each (overrides.lua). A field ends with its last part.
+                               end each (look_anew.lua). A field ends with its last part.
 ``limited``            hash    Limits of tasks (``task:<task>``) and of queues (``queue:<queue>``). Workers that know
                                the task, or the limit, change them.
 ``rewound``            string  The last token when the clock was set back under a limit. Expires after a day.
@@ -81,7 +82,7 @@ key                    type    meaning, owner and end
 ``classes:<queue>``    hash    Jobs that wait in each class; with ``|`` behind its name, the turn of the last start.
 ``waiting:<limit>``    set     Classes with this limit in which jobs wait. Empty means absent.
 ``gate:<gate>``        string  A limit for one value, ``<limit>:<value>``: when the next may start, how many run, and
-                               whether anything waits behind it. Ends when it says nothing more; see gate_record.lua.
+                               whether anything waits behind it. Ends when it says nothing more; see gates.lua.
 ``behind:<gate>``      set     Lanes and classes that wait until the gate opens. Ends when it does.
 ``slots:<owner>``      hash    Of limited ids that an incarnation claims: lane, cost, when that was charged. Ends with
                                the incarnation.

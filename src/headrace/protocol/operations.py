@@ -355,11 +355,14 @@ def bulk_piece(keys: Keys, id: str, name: str, request: BulkRequest, ttl: int, l
         name: the same for each piece: a job that the operation has retried is not retried again.
         ttl: microseconds that a cancelled job stays.
     """
-    which = request.which
     return load("bulk_piece").bind(
         keys, bytes, id=id, request=name, verb=request.verb, bound=request.bound_us, ttl=ttl, limit=limit,
-        which=[which.state, which.queue, which.task, which.key, which.cause], most=request.rate, told=told,
+        which=_parts(request.which), most=request.rate, told=told,
     )  # fmt: skip
+
+
+def _parts(which: JobFilter) -> list[str]:
+    return [which.state, which.queue, which.task, which.key, which.cause]
 
 
 def count_meant(
@@ -372,10 +375,8 @@ def count_meant(
         return CountedPiece(reply[0], reply[1], reply[2], (score, member, lane) if member else None, reply[6])
 
     return load("bulk_count").bind(
-        keys, parsed, state=which.state, queue=which.queue, task=which.task, key=which.key,
-        cause=which.cause, after=after[0], member=after[1],
-        lane=after[2], limit=limit,
-    )  # fmt: skip
+        keys, parsed, which=_parts(which), after=after[0], member=after[1], lane=after[2], limit=limit
+    )
 
 
 Fields = dict[str, str]

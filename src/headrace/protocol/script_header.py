@@ -8,16 +8,14 @@
 A header is executable, so that Lua and Python cannot disagree::
 
     -- Settle: record how starts ended.                    title; the loader's bindings count as its line
-    -- include finish journal                              functions (and declarations) of other files
-    -- keys    scheduled job about=owner                   of the table in ``keys.py``: local scheduled = the key, local
+    -- include finish journal                              functions and declarations of other files, arguments too
+    -- keys    scheduled job about=owner claims:<owner>    of the table in ``keys.py``: local scheduled = the key, local
                                                            job = its constant part, to which bodies append the id;
-                                                           about: a name of this file's own
-    -- key     claims  zset    claims:<owner>              local claims = the key, <owner> filled from the argument
-    -- channel done    done:<id>                           as keys, for PUBLISH
+                                                           about: a name of this file's own; local claims = the key,
+                                                           <owner> filled from the argument. Channels as well
     -- arg     owner   text    who settles                 text, int or packed (a list: MessagePack, unpacked; an empty
-                                                           one is sent as an empty text)
-    -- many    ZADD                                        zadd_all(key, list) sends the command in pieces of 1000
-                                                           values; with an option, ZADD GT makes zadd_gt_all
+                                                           one is sent as an empty text). What fills a key, or names
+                                                           the shard, is a text that needs no line
     -- removes first claims                                before all else, nothing is removed from that key: once a
                                                            script has removed, a server whose memory is full lets it
                                                            write on
@@ -31,11 +29,14 @@ A header is executable, so that Lua and Python cannot disagree::
                                                            It gives what other code of the script names
     -- route   home                                        of several shards, the one that is called: ``home``, ``of
                                                            id`` (that of the argument), ``each ids`` (those of a list),
-                                                           ``all``, or ``desk`` (that of the caller)
+                                                           ``all``, or ``desk`` (that of the caller). A file without
+                                                           this line is included by others, and never runs alone
     -- return  ...                                         words for people
 
-Code that names ``now`` has the microseconds of the server's clock, or as told. The body of a script with steps may
-return a function. It is called after the steps, and makes the reply from what is stored then.
+Code that names ``now`` has the microseconds of the server's clock, or as told. Code that names ``zadd_all`` has
+``zadd_all(key, list)``, which sends the command in pieces of 1000 values, ``zadd_gt_all`` with that option; so for the
+commands in ``_MANY``. The body of a script with steps may return a function. It is called after the steps, and makes
+the reply from what is stored then.
 The steps run from the last include to the first: a step may add to the parts of the files that its own file includes.
 Each step leaves its part of the batch empty, so that a script may also call one in between.
 
@@ -56,11 +57,11 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from headrace.protocol.keys import documented
+from headrace.protocol.keys import CHANNELS, documented
 
 Kind = Literal["text", "int", "packed"]
 
-_WORDS = ("arg", "key", "keys", "channel", "include", "many", "removes", "batch", "step", "lazy", "route")
+_WORDS = ("arg", "keys", "include", "removes", "batch", "step", "lazy", "route")
 _HOLE = re.compile(r"<(\w+)>")
 
 
@@ -90,17 +91,6 @@ class Argument(msgspec.Struct, frozen=True):
     kind: Kind
 
 
-class Many(msgspec.Struct, frozen=True):
-    """A command that takes a list of any length; ``option`` comes between its key and the list."""
-
-    command: str
-    option: str = ""
-
-    @property
-    def name(self) -> str:
-        return "_".join(word.lower() for word in (self.command, self.option, "all") if word)
-
-
 class Part(msgspec.Struct, frozen=True):
     name: str
     empty: str
@@ -111,6 +101,7 @@ class Header(msgspec.Struct, frozen=True):
 
     Attributes:
         keys: sent, since an argument fills them. derives: made of the prefix: a key that is sent costs every call.
+            Of whole scripts those that the code names, as channels and batch.
         clock: its code names ``now``; known of whole scripts only.
         removes: name of the key from which nothing is removed first; empty: no such removal.
         steps: functions that store the batch, in their order.
@@ -125,7 +116,6 @@ class Header(msgspec.Struct, frozen=True):
     args: tuple[Argument, ...] = ()
     includes: tuple[str, ...] = ()
     clock: bool = False
-    many: tuple[Many, ...] = ()
     removes: str = ""
     batch: tuple[Part, ...] = ()
     steps: tuple[str, ...] = ()
@@ -144,7 +134,7 @@ def parse_header(text: str) -> Header:
     lines = text.splitlines()
     if not lines or not lines[0].startswith("-- "):
         raise HeaderError("a script opens with a title line: -- Title: what changes for a job")
-    found: dict[str, list[Any]] = {"removes": [""], "lazy": [""], "route": [""]}
+    found: dict[str, list[Any]] = {"keys": [], "removes": [""], "lazy": [""], "route": [""]}
     for line in lines[1:]:
         if not line.startswith("--"):
             break
@@ -156,6 +146,11 @@ def parse_header(text: str) -> Header:
             found.setdefault(field, []).extend(rows)
         elif words and words[0] in _WORDS:
             raise HeaderError(f"cannot read the header line {line!r}")
+    keys = found.pop("keys")
+    found["keys"] = [_documented(word) for word in keys if "<" in word]
+    derives = [_documented(word) for word in keys if "<" not in word]
+    found["derives"] = [key for key in derives if key.type != "channel"]
+    found["channels"] = [key for key in derives if key.type == "channel"]
     (removes,), (route,), (lazy, *gives) = (found.pop(field) for field in ("removes", "route", "lazy"))
     rest: dict[str, Any] = {field: tuple(rows) for field, rows in found.items()}
     return Header(lines[0][3:], removes=removes, route=route, lazy=lazy, gives=tuple(gives), **rest)
@@ -167,18 +162,12 @@ def _parsed(words: list[str]) -> tuple[str, list[Any]]:  # noqa: PLR0911 - a lin
             return "includes", names
         case ["step", name]:
             return "steps", [name]
-        case ["key", name, kind, pattern, *_] if "<" in pattern:
-            return "keys", [Key(name, kind, pattern)]
         case ["keys", *names] if names:
-            return "derives", [_documented(name) for name in names]
-        case ["channel", name, pattern, *_]:
-            return "channels", [Key(name, "channel", pattern)]
+            return "keys", names
         case ["arg", name, ("text" | "int" | "packed") as kind, *_]:
             return "args", [Argument(name, kind)]
         case ["removes", "first", name, *_]:
             return "removes", [name]
-        case ["many", command] | ["many", command, _] if command.isupper():
-            return "many", [Many(*words[1:])]
         case ["route", "home" | "all" | "desk"] | ["route", "of" | "each", _]:
             return "route", [" ".join(words[1:])]
         case ["lazy", *names] if names:
@@ -191,9 +180,11 @@ def _parsed(words: list[str]) -> tuple[str, list[Any]]:  # noqa: PLR0911 - a lin
 
 def _documented(word: str) -> Key:
     name, _, own = word.rpartition("=")
-    for pattern, kind in documented().items():
-        if pattern.partition(":")[0] == own:
-            return Key(name or own, kind, pattern)
+    for pattern, kind in (*documented().items(), *CHANNELS.items()):
+        if own in (pattern, pattern.partition(":")[0]):
+            return Key(name or pattern.partition(":")[0], kind, pattern)
+    if name and own.startswith("<"):
+        return Key(name, "any", own)
     raise HeaderError(f"no key {own!r} is documented in keys.py")
 
 
@@ -210,10 +201,13 @@ def merge(header: Header, includes: list[Header]) -> Header:
     parts = [header, *includes]
     merged = Header(
         header.title, _union([part.keys for part in parts]), _union([part.derives for part in parts]),
-        _union([part.channels for part in parts]), header.args, header.includes, False,
-        _union([part.many for part in parts]), header.removes, _union([part.batch for part in parts]),
+        _union([part.channels for part in parts]), _union([part.args for part in parts]), header.includes, False,
+        header.removes, _union([part.batch for part in parts]),
         tuple(step for part in reversed(parts) for step in part.steps), route=header.route,
     )  # fmt: skip
+    of = [header.route.removeprefix("of ")] if header.route.startswith("of ") else []
+    texts = tuple(Argument(name, "text") for name in (*of, *(key.hole for key in merged.keys)))
+    merged = msgspec.structs.replace(merged, args=_union([merged.args, texts]))
     if merged.removes and removable(merged).type not in ("zset", "set", "hash"):
         raise HeaderError(f"{header.title!r}: nothing can be removed from {merged.removes}")
     return merged
@@ -342,6 +336,7 @@ def _split(code: str) -> frozenset[str]:
 
 _SCRIPTS = Path(__file__).parent.parent / "scripts"
 _LOADER: Any = __spec__.loader
+_MANY = ("hset_all", "mset_all", "rpush_all", "srem_all", "unlink_all", "zadd_all", "zadd_gt_all", "zrem_all")
 _REMOVALS = {"zset": "ZREM", "set": "SREM", "hash": "HDEL"}
 _UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "{0} == '' and {{}} or cmsgpack.unpack({0})"}
 
@@ -352,7 +347,12 @@ def assemble(name: str) -> tuple[Header, list[Row]]:
     header = merge(own, list(parts.values()))
     order = _grouped(parts)
     rows, words = _by_place(name, order, parts, header)
-    header = msgspec.structs.replace(header, clock=any("now" in some for some in words.values()))
+    named = frozenset[str]().union(*words.values())
+    header = msgspec.structs.replace(
+        header, clock="now" in named, derives=tuple(key for key in header.derives if key.name in named),
+        channels=tuple(key for key in header.channels if key.name in named),
+        batch=tuple(part for part in header.batch if part.name in named),
+    )  # fmt: skip
     prelude, lazy = _bound(header, words)
     text: list[Row] = [(prelude, (name, 1))]
     for part in order:
@@ -455,9 +455,9 @@ def _bound(header: Header, own: Mapping[str, set[str]]) -> tuple[str, dict[str, 
     lua = {f"local {key.name} = KEYS[{n}]": key.name for n, key in enumerate(sent, 1)}
     derived = (*(key for key in header.derives if key not in sent), *header.channels)
     lua |= {f"local {key.name} = prefix .. '{key.constant}'": key.name for key in derived}
-    lua |= {_in_pieces(many): many.name for many in header.many}
+    lua |= {_in_pieces(name): name for name in _MANY}
     names = {code: {home for home, words in own.items() if name in words} for code, name in lua.items()}
-    first = [*_bindings(header), *(code for code, homes in names.items() if "" in homes or not homes)]
+    first = [*_bindings(header), *(code for code, homes in names.items() if "" in homes)]
     if header.removes:
         key = removable(header)
         first.append(f"redis.call('{_REMOVALS[key.type]}', {key.name}, '')")
@@ -488,14 +488,15 @@ def _bindings(header: Header) -> list[str]:
     ]
 
 
-def _in_pieces(many: Many) -> str:
+def _in_pieces(name: str) -> str:
     """Lua that sends a list of any length, since no call takes more values than Lua can unpack."""
-    key = "" if many.command in ("UNLINK", "MSET") else "key, "
-    option = f"'{many.option}', " if many.option else ""
+    command, *option = name.upper().split("_")[:-1]
+    key = "" if command in ("UNLINK", "MSET") else "key, "
+    given = "".join(f"'{word}', " for word in option)
     piece = "unpack(list, n, math.min(n + 999, #list))"
     return (
-        f"local function {many.name}({key}list) "
-        f"for n = 1, #list, 1000 do redis.call('{many.command}', {key}{option}{piece}) end end"
+        f"local function {name}({key}list) "
+        f"for n = 1, #list, 1000 do redis.call('{command}', {key}{given}{piece}) end end"
     )
 
 

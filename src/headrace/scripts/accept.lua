@@ -1,12 +1,15 @@
 -- Accept: new jobs are stored, and become ready or scheduled; of ordered ones those wait whose turn it is not.
--- Included, never run alone.
--- Returns ok, where all were stored, or
--- {full, {limit, its backlog, jobs that wait in the lane}} or {full, {a job that one is to follow, and which is not
--- stored}}, where none was, or
--- 'ok | repeated <id> <id> ...': repeated: this very request was applied before; of those that were not stored, each
--- with the job that its request id had made.
--- include request_ids lane_entry backlog
--- keys    scheduled
+-- Returns ok, where all were stored, or {full, {limit, its backlog, jobs that wait in the lane}} or {full, {a job that
+-- one is to follow, and which is not stored}}, where none was, or 'ok | repeated <id> <id> ...': repeated: this very
+-- request was applied before; of those that were not stored, each with the job that its request id had made.
+-- include request_ids lane_entry
+-- keys    seen=sender:<sender> scheduled
+-- arg     sender   text    a producer's slot; its requests come one after another
+-- arg     number   text    number of the request; the same again means: the reply was lost
+-- arg     requests packed  the request id of each job, or empty; {} when no job has one
+-- arg     request_id_ttl   int     milliseconds that a request id is remembered
+-- arg     batches  packed  {{queue, priority, delay, at, expires, {field, value, ...}, key}, {id, args or empty: none,
+--                          ...}} each; microseconds. The key of ordered jobs, else none
 -- ordered: gives the functions of turn.lua. take_names: gives the first jobs of a unique batch their names; returns
 -- where their rows end, and where those begin that are stored by_rule, which gives the functions of unique_rows.lua.
 -- before: what seen was, where it is this request's by now. following: gives the functions of after.lua.
@@ -27,9 +30,7 @@ local function accept(ordered, take_names, by_rule, before, following)
     local waits = due > now
     local score = waits and due or now - priority * 600000000
     local state = waits and 'scheduled' or 'ready'
-    if ends > 0 then
-      fields[#fields + 1], fields[#fields + 2] = 'expires', now + ends
-    end
+    if ends > 0 then fields[#fields + 1], fields[#fields + 2] = 'expires', now + ends end
     local rule = limits and not waits and limiting().limits_of(fields[2], queue)
     if rule and not key then
       for n = 1, last, 2 do

@@ -1,9 +1,8 @@
--- After: a new job waits until other jobs have ended. Included, never run alone.
+-- After: a new job waits until other jobs have ended.
 -- Such a job is blocked: a member of after:<id> of each job that has not ended, whose number is its field pending. The
 -- end of that job leaves a chore, and tend frees or cancels the members.
 -- lazy    following await_ends unknown will_be_freed
 -- keys    waited chores totals job after
--- many    ZADD
 local END = {succeeded = true, failed = true, cancelled = true, quarantined = true}
 
 -- In some batches, the first predecessor that is neither stored nor one of their own jobs.
@@ -18,8 +17,7 @@ local function unknown(some)
   end
 end
 
--- Of a line, {score, id, ...}, those wait that may not start; the rest is returned. before: {1 where any end counts as
--- success does, id, ...}.
+-- Of a line, {score, id, ...}, those that may start; the others wait. before: {1 where any end counts, id, ...}.
 local function await_ends(before, line)
   local left = {}
   for n = 2, #before do

@@ -8,8 +8,7 @@ local function ready_again(id, queue, priority, score)
   line_up(id, queue or 'default', score)
 end
 
--- An id without a record is forgotten, unless a workflow waits for it; a record of another type must not hold up the
--- others.
+-- An id without a record is forgotten, unless a workflow waits for it; one of another type holds up no others.
 local function line_up_again(id, score)
   local f = redis.pcall('HMGET', job .. id, 'queue', 'priority', 'st')
   if f.err or not (f[1] or f[3] or is_node(id)) then return end

@@ -1,5 +1,4 @@
 -- Argument values: the value of an argument, as it stands in names of keys, read from the stored arguments.
--- Included, never run alone.
 -- lazy    limiting
 -- The position behind the MessagePack value at one: values that Lua cannot read are passed over, too.
 local function behind_value(data, at)
@@ -123,8 +122,7 @@ local function opened(data, at)
   return n, at + 1 + bytes
 end
 
--- The value of one argument, by its position or else its name; nil for one that was not given. A job without any has an
--- empty text.
+-- The value of one argument, by its position or else its name; nil: it was not given. No arguments are an empty text.
 local function argument(args, name, position)
   if args == '' then return nil end
   if string.byte(args) ~= 0x92 then

@@ -1,7 +1,5 @@
 -- Broadcast: a job for each of some live incarnations, in a line that only this one serves; each hears of it at once.
--- key     seen    string  sender:<sender>   makes a repeat safe
--- keys    owners ready job
--- channel mail    mail:<owner>
+-- keys    seen=sender:<sender> owners ready job mail
 -- arg     sender  text    the first job's id
 -- arg     expires int     microseconds within which they must start; 0: none
 -- arg     fields  packed  {field, value, ...} of each
@@ -9,10 +7,7 @@
 -- route   home
 -- return  {id, ...} of those whose worker lives
 local repeated = redis.call('SET', seen, '1', 'EX', 600, 'GET') == '1'
-if expires > 0 then
-  fields[#fields + 1] = 'expires'
-  fields[#fields + 1] = now + expires
-end
+if expires > 0 then fields[#fields + 1], fields[#fields + 2] = 'expires', now + expires end
 local stored = {}
 for n = 1, #rows, 2 do
   local owner, id = rows[n], rows[n + 1]

@@ -1,12 +1,13 @@
--- Bulk: which jobs a bulk operation is meant for, in bounded pieces. Included, never run alone.
+-- Bulk: which jobs a bulk operation is meant for, in bounded pieces.
 -- include slice telling queue_lanes
 -- keys    succeeded_at=succeeded failed_at=failed cancelled_at=cancelled quarantined_at=quarantined
 -- keys    scheduled_at=scheduled ready_at=ready parked_at=parked lane_at=lane
--- Fields that are read of a job; where fewer are asked for, the first ones are enough: each costs the server a sixth of
--- a look.
+-- arg     which   packed  {state, queue, task, key, cause}; empty: any
+-- arg     limit   int     jobs that are looked at, at most 1000
+-- Fields that are read of a job; where fewer are asked for, the first ones: each costs a sixth of a look.
 local FIELDS = {'st', 'task', 'queue', 'key', 'priority', 'started'}
 
--- e: state, queue, task, key and cause (empty: any), and bound: no job that came to its state later.
+-- e: the parts of `which`, and bound: no job that came to its state later.
 local function line_of(e)
   if e.state == 'ready' then return ready_at .. e.queue end
   if e.state == 'parked' then return parked_at .. e.task end
@@ -44,21 +45,20 @@ local function is_meant(e, id, score, asked)
 end
 
 -- The next jobs behind the cursor: those that are meant, how many were looked at, and {score, id, lane} of the last one
--- or nil: no more.
--- Looks at as many as limit says, and no further than to as many that are meant as most says.
--- Behind the line of a queue come the lanes of its limited jobs. What is done leaves them, so that others come among
--- the first.
-local function pick(e, limit, most)
+-- or nil: no more. It looks at `limit` jobs, and no further than to `most` that are meant. Behind the line of a queue
+-- come the lanes of its limited jobs. What is done leaves them, so that others come first.
+local function pick(bound, after, member, lane, limit, most)
+  local e = {state = which[1], queue = which[2], task = which[3], key = which[4], cause = which[5], bound = bound}
   local ended = e.state ~= 'ready' and e.state ~= 'parked' and e.state ~= 'scheduled'
   local asked = not ended and 6 or e.key ~= '' and 4 or e.queue ~= '' and 3 or 2
-  local found, looked, lanes = {}, 0, {{e.lane, string.match(e.lane, ' (.*)$')}}
+  local found, looked, lanes = {}, 0, {{lane, string.match(lane, ' (.*)$')}}
   if e.state == 'ready' then
-    for _, one in ipairs(queue_lanes(e.queue, e.lane, limit)) do lanes[#lanes + 1] = one end
+    for _, one in ipairs(queue_lanes(e.queue, lane, limit)) do lanes[#lanes + 1] = one end
   end
   for n, one in ipairs(lanes) do
     local place, name = one[1], one[2]
-    local _, rows = slice(name and lane_at .. name or line_of(e), n == 1 and e.after or '', n == 1 and e.member or '',
-      0, limit - looked, 0, '-inf', ended and string.format('%.0f', e.bound) or '+inf')
+    local _, rows = slice(name and lane_at .. name or line_of(e), n == 1 and after or '', n == 1 and member or '', 0,
+      limit - looked, 0, '-inf', ended and string.format('%.0f', e.bound) or '+inf')
     for m = 1, #rows, 2 do
       -- A class of lanes, or the first timer, is not a job.
       if string.byte(rows[m]) ~= 126 and is_meant(e, rows[m], tonumber(rows[m + 1]), asked) then

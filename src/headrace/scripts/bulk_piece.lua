@@ -1,18 +1,15 @@
 -- Bulk piece: a bulk operation does its next piece; its job, if it has one, is stored with how far it is.
--- include bulk retry_job discard telling
+-- include bulk retry_job withdraw telling
 -- removes first expires
 -- arg     id       text    the job; empty: a program does the pieces itself
 -- arg     request  text    names the operation: a job that it has retried is not retried again
 -- arg     verb     text    retry, cancel or delete
--- arg     which    packed  {state, queue, task, key, cause}; empty: any
 -- arg     bound    int     no job that came to its state later; microseconds
 -- arg     ttl      int     microseconds that a cancelled job stays
--- arg     limit    int     jobs that are looked at, at most 1000
 -- arg     most     int     jobs that are done at most; 0: any number
 -- arg     told     text    what the piece before has returned; empty: this is the first one
 -- route   desk
--- return  packed, how far it is: {1 at the end, looked at, done, {reason, refused, ...}, {score, id and lane of the
---         last job}}
+-- return  packed: {1 at the end, looked at, done, {reason, refused, ...}, {score, id and lane of the last job}}
 local VERBS = {
   retry = function(one) return retry_job(one, request) end,
   cancel = function(one) return withdraw(one, ttl) end,
@@ -27,9 +24,8 @@ if id ~= '' then told = redis.call('HGET', job .. id, 'bulk') or told end
 local progress = told ~= '' and cmsgpack.unpack(told) or {0, 0, 0, {}, {'', '', ''}}
 local _, looked, done, refused, cursor = unpack(progress)
 if progress[1] == 1 then return told end
-local e = {state = which[1], queue = which[2], task = which[3], key = which[4], cause = which[5], bound = bound,
-  after = cursor[1], member = cursor[2], lane = cursor[3]}
-local found, some, last = pick(e, e.cause ~= '' and math.min(limit, FEW) or limit, most > 0 and most or nil)
+local found, some, last = pick(bound, cursor[1], cursor[2], cursor[3],
+  which[5] ~= '' and math.min(limit, FEW) or limit, most > 0 and most or nil)
 local reasons = {}
 for n = 1, #refused, 2 do reasons[refused[n]] = refused[n + 1] end
 for _, one in ipairs(found) do

@@ -1,5 +1,5 @@
 -- Cache delete: values go, and a caller that computes one of them now may not store it any more.
--- include cache_untag
+-- include cache_tags
 -- keys    cached filling
 -- arg     names    packed  {name, ...}, at most 1000
 -- route   home

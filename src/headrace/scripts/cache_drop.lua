@@ -1,8 +1,6 @@
--- Cache drop: values with a tag go, a bounded number at a time; a caller that computes one now may not store it any
--- more.
--- include cache_untag
+-- Cache drop: values with a tag go, a bounded number at a time, and callers that compute one now may not store it.
+-- include cache_tags
 -- keys    cached leases
--- key     dropped  string  dropped:<tag>
 -- removes first cached
 -- arg     tag      text    or * for all values
 -- arg     first    int     1 at the first call of a deletion, 0 at those that go on
@@ -10,7 +8,7 @@
 -- arg     limit    int     most values, at most 1000
 -- route   home
 -- return  {{name, ...}, left}
-if first == 1 then redis.call('SET', dropped, redis.call('INCR', leases), 'EX', life) end
+if first == 1 then redis.call('SET', dropped .. tag, redis.call('INCR', leases), 'EX', life) end
 local index = tag == '*' and cached or tagged .. tag
 local rows, names = redis.call('ZRANGE', index, 0, limit - 1, 'WITHSCORES'), {}
 for n = 1, #rows, 2 do

@@ -1,6 +1,5 @@
 -- Cache get: a cached value is read, without being tracked.
--- key     value  string  cache:<name>
--- arg     name   text
+-- keys    value=cache:<name>
 -- route   home
 -- return  what cache_set stored, or nil
 local found = redis.pcall('GET', value)

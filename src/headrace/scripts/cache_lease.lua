@@ -1,17 +1,12 @@
--- Cache lease: a caller that computes an absent value is told by what number its store will be accepted, or how long to
--- wait.
--- include cache_stale
--- key     value    string  cache:<name>
--- key     filling  string  filling:<name>
--- keys    leases
--- arg     name     text
+-- Cache lease: a caller that computes an absent value gets the number by which it may store it, or waits.
+-- include cache_tags
+-- keys    filling:<name> leases
 -- arg     tags     text    the value's, joined by commas
 -- arg     life     int     seconds until the lease ends
 -- arg     wait     int     microseconds that others have who compute it, before this one does too; 0: compute at once
 -- route   home
--- return  {lease, microseconds to wait, 1: others wait for this one}; the lease is shared by all who compute now, and
---         empty when there is a value
-if redis.call('EXISTS', value) == 1 then return {'', 0, 0} end
+-- return  {lease, shared by all who compute now, or empty: there is a value, microseconds to wait, 1: others wait}
+if redis.call('EXISTS', value .. name) == 1 then return {'', 0, 0} end
 local lease, since = string.match(redis.call('GET', filling) or '', '^(%d+) (%d+)$')
 -- One of before a drop stores nothing any more.
 if not lease or is_stale(lease, tags) then

@@ -1,5 +1,5 @@
 -- Cache list: cached values, those that end soonest first, each with its size and tags. Changes nothing.
--- include slice cache_untag
+-- include slice cache_tags
 -- keys    cached
 -- arg     tag     text  only values with this tag; empty: all
 -- arg     after   text  cursor: the end of the last value seen, or empty

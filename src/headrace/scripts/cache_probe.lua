@@ -1,5 +1,5 @@
 -- Cache probe: a key is written and removed, so that its readers must hear of that.
--- key     probe  string  probe:<link>
+-- keys    probe:<link>
 -- arg     link   text    names the connection that asks
 -- route   home
 -- return  ok

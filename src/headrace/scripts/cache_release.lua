@@ -1,7 +1,5 @@
 -- Cache release: nothing came of computing a value; the lease ends, and callers that wait for the value hear of it.
--- key     value    string  cache:<name>
--- key     filling  string  filling:<name>
--- arg     name     text
+-- keys    value=cache:<name> filling:<name>
 -- arg     lease    text    number from cache_lease
 -- route   home
 -- return  released | gone

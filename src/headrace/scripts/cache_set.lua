@@ -1,8 +1,6 @@
 -- Cache set: a value is stored; one that was computed under a lease only if nothing was written or dropped since.
--- include cache_untag cache_stale
--- key     filling  string  filling:<name>
--- keys    cached
--- arg     name     text
+-- include cache_tags
+-- keys    filling:<name> cached
 -- arg     data     text    MessagePack
 -- arg     ttl      int     milliseconds
 -- arg     tags     text    joined by commas

@@ -1,7 +1,6 @@
 -- Cancel: a waiting job ends as cancelled; a running one is asked to stop.
 -- include withdraw
 -- removes first scheduled
--- arg     id         text
 -- arg     ttl        int   microseconds that the cancelled job stays
 -- route   of id
 -- return  cancelled | asked | missing | the final state it is in already

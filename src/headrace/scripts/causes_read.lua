@@ -1,5 +1,4 @@
--- Causes read: what failures have in common and how many there were of each, with what is stored of the newest ones.
--- Changes nothing.
+-- Causes read: what failures have in common, how many there were of each, and the newest ones. Changes nothing.
 -- include records
 -- keys    causes cause_at=cause
 -- arg     task      text  only causes of this task; empty: of any
@@ -9,8 +8,7 @@
 -- arg     reads     int   most failures that are told, where that leaves one of each
 -- arg     most      int   longest arguments that are told, in bytes; see records.lua
 -- route   all
--- return  {how many causes there are, {{cause, {field, value, ...}, how many failures are told}, ...}, what is stored
---         of these}
+-- return  {how many causes there are, {{cause, {field, value, ...}, failures told}, ...}, what is stored of these}
 local found = {}
 for _, name in ipairs(redis.call('ZREVRANGE', causes, 0, -1)) do
   local f = redis.call('HMGET', cause_at .. name, 'task', 'number')

@@ -1,17 +1,15 @@
 -- Claim: ready jobs of several queues become running, leased to one dispatcher incarnation.
 -- include ids wake lease unique_start serve node_start pass_over changed
--- key     self       hash    owner:<owner>    the incarnation's last request
--- key     claims     zset    claims:<owner>
--- keys    paused scheduled last=token
+-- keys    self=owner:<owner> claims:<owner> paused scheduled last=token
 -- removes first claims
 -- arg     owner      text    the incarnation
 -- arg     request    int     number of the request; the same again means: the reply was lost, answer alike
 -- arg     limit      int     most jobs, at most 1000
 -- arg     names      packed  queues, first come first
 -- arg     own        int     most jobs of the queue _own
--- arg     passing    text    empty or, packed, {{kind, most, {task, ...}}, ...}, {queue, score, id, ...}}: of such
---                            kinds no more are claimed, others of any kind are; behind which entries of a queue to go
---                            on looking for them
+-- arg     passing    text    empty or, packed, {{kind, most, {task, ...}}, ...}, {queue, score, id, ...}}: no more of
+--                            such kinds are claimed, others are; behind which entries of a queue the search for them
+--                            goes on
 -- route   desk
 -- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options,
 --         parents, facts, ...}, lost ids, how many paused queues it met, {limited id, what it holds, ...}} | {gone}
@@ -74,8 +72,7 @@ local function read(id)
   return redis.pcall('HMGET', job .. id, 'task', 'args', 'more'), false
 end
 
--- full: it brings 4 MiB of arguments, and ends with the job that made them this many. A longer reply could outlast the
--- lease, which a request behind it renews.
+-- full: it brings 4 MiB of arguments, or more by its last job. A longer reply could outlast the lease.
 local ways = {read = read, looks = before[3], full = false}
 
 -- What has left its queue is leased, unless its record is gone or its workflow does not let it start. A workflow waits
@@ -138,8 +135,7 @@ if left <= 0 or ways.full then
     if redis.call('EXISTS', ready .. queue) == 1 and redis.call('SISMEMBER', paused, queue) == 0 then wake_up(queue) end
   end
 end
--- A long member that comes and goes keeps the set out of its compact form, which is searched from end to end: a fifth
--- of a job's cost with 100 claims.
+-- A long member that comes and goes keeps the set from its compact form, whose search costs a fifth of a job.
 local large = #holds > 32
 if large then redis.call('ZADD', claims, 0, string.rep('-', 65)) end
 if size > 0 then redis.call('ZADD', claims, unpack(holds)) end

@@ -1,6 +1,5 @@
 -- Command: a live incarnation hears a word at once, or it is not sent.
--- keys    owners
--- channel mail    mail:<owner>
+-- keys    owners mail
 -- arg     owner   text
 -- arg     word    text  such as scale:process:8
 -- route   home

@@ -1,9 +1,7 @@
 -- Compensate: a workflow without active nodes has ended, or undoes what it did, node by node.
--- Included, never run alone.
--- include node callback telling
+-- include node telling
 -- lazy    graph
--- keys    lapses waited live
--- channel done    done:<id>
+-- keys    lapses waited live done
 -- step    count_all
 -- Nothing of it is active any more: it has ended, or goes back over what can be undone, or waits to be started again.
 local function conclude(fid, f)
@@ -39,11 +37,8 @@ local function conclude(fid, f)
     redis.call('UNLINK', live .. f.definition .. ':' .. h[9])
   end
   -- One that stays for ever may have had a time as it was stopped before its start.
-  if (tonumber(h[8]) or -1) >= 0 then
-    redis.call('ZADD', lapses, now + h[8], fid)
-  else
-    redis.call('ZREM', lapses, fid)
-  end
+  if (tonumber(h[8]) or -1) >= 0 then redis.call('ZADD', lapses, now + h[8], fid)
+  else redis.call('ZREM', lapses, fid) end
   call_back(fid, state == 'succeeded' and h[10] or state ~= 'succeeded' and h[11])
   if redis.call('ZREM', waited, fid) == 1 then redis.call('PUBLISH', done .. fid, state) end
 end

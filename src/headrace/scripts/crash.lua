@@ -1,4 +1,4 @@
--- Crash: a start ended without an outcome; the job runs again, fails (at most once) or is quarantined. Included.
+-- Crash: a start ended without an outcome; the job runs again, fails (at most once) or is quarantined.
 -- include finish again
 -- The worker that ran it knows the budget of its task where the record names none: its 'owner' key says so.
 local function budget_of(task, owner)

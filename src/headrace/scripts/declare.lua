@@ -1,8 +1,6 @@
--- Declare: a worker says which limits its code has, and which of its tasks and queues have them.
--- Included, never run alone.
--- The word of the newest code counts: of what was said of one thing, what was first said last. Old code that is still
--- there, or starts again, says what was superseded, and is heard only where no worker says what counts that lives and
--- goes on claiming.
+-- Declare: a worker says which limits its code has, and which of its tasks and queues have them. The word of the newest
+-- code counts: of what was said of one thing, what was first said last. Old code that is still there, or starts again,
+-- says what was superseded, and is heard only where no worker says what counts that lives and goes on claiming.
 -- include look_anew sort_anew
 -- keys    about=owner limit_at=limit known_by=tasks former=superseded replaced limited owners limit_names=limits
 -- Marks that are kept of one limit, task or queue.
@@ -27,7 +25,6 @@ local function says(owner, what, mark)
   return said == mark or mark == '' and not said and task and redis.call('HEXISTS', known_by .. owner, task) == 1
 end
 
--- Whether another worker that goes on claiming says this.
 local function said_by_others(owner, what, mark)
   for _, other in ipairs(redis.call('ZRANGE', owners, '(' .. now, '+inf', 'BYSCORE')) do
     if other ~= owner and says(other, what, mark) then return true end
@@ -35,8 +32,7 @@ local function said_by_others(owner, what, mark)
   return false
 end
 
--- Whether what counts of something is to be replaced, since a worker says otherwise; and whether newer code keeps it.
--- Texts; nil: there is none.
+-- Whether what counts is replaced, since a worker says otherwise; and whether newer code keeps it. Texts, or nil.
 local function heard(owner, what, text, current)
   local mark, counts = mark_of(text), mark_of(current)
   if text and owner ~= '' then redis.call('HSET', known_by .. owner, '%' .. what, mark) end
@@ -65,9 +61,8 @@ local function declare_limit(name, fields)
 end
 
 -- Limits, {name, {field, value, ...}}, the tasks that the worker knows, and the rows of tasks and queues that have
--- limits, {field, row, ...}.
--- Returns of how many of them newer code says otherwise. Where something changes, the others that go on claiming
--- declare theirs anew: the worker whose code it is may leave before they do.
+-- limits, {field, row, ...}. Returns of how many of them newer code says otherwise. Where something changes, the others
+-- that go on claiming declare theirs anew: the worker whose code it is may leave before they do.
 local function declare(owner, limits, tasks, rows)
   redis.call('SREM', replaced .. owner, 'limits')
   if #rows == 0 and #limits == 0 and redis.call('EXISTS', limited) == 0 then return 0 end

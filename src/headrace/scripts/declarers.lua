@@ -1,4 +1,4 @@
--- Declarers: whether code that runs declares a schedule of code. Included, never run alone.
+-- Declarers: whether code that runs declares a schedule of code.
 -- keys    owners plan=schedule known=tasks about=owner
 -- Undeclared for so long (microseconds): orphaned.
 local UNDECLARED = 600000000

@@ -1,8 +1,6 @@
--- Delete: a job that does not run leaves with all that is stored of it; those who wait for it hear that it was
--- cancelled.
--- include discard
+-- Delete: a job that does not run leaves with all that is stored of it; for those who wait for it it was cancelled.
+-- include withdraw
 -- removes first scheduled
--- arg     id  text
 -- route   of id
 -- return  deleted | missing | node: its workflow is deleted as a whole | broadcast: its worker's alone | running
 return discard(id)

@@ -1,12 +1,11 @@
 -- Drop: a workflow leaves with everything that it owns, at once or, where it is large, as a chore.
--- Included, never run alone.
 -- include finish take_out
 -- keys    lapses chores flow flows broken undo live
 local function tell_gone(id, word)
   if redis.call('ZREM', waited, id) == 1 then redis.call('PUBLISH', done .. id, word) end
 end
 
--- Nodes from number 'from' on leave with their places; returns where it stopped, or nil when all are gone.
+-- Nodes from number 'from' on leave with their places, and at last what holds them; the rest is a chore.
 local function drop_nodes(fid, from, size)
   local dead, anyone = {}, redis.call('EXISTS', waited) == 1
   while from <= size and batch.room > 0 do
@@ -17,12 +16,12 @@ local function drop_nodes(fid, from, size)
     elseif n[1] == 'failed' or n[1] == 'quarantined' then redis.call('ZREM', finals[n[1]], id)
     elseif n[1] then naming().take_out(id, n[1], n[2], n[3]) end
     if anyone then tell_gone(id, 'cancelled') end
-    dead[#dead + 1] = job .. id
-    dead[#dead + 1] = log .. id
+    dead[#dead + 1], dead[#dead + 2] = job .. id, log .. id
     from, batch.room = from + 1, batch.room - 1
   end
   unlink_all(dead)
-  return from <= size and from or nil
+  if from <= size then redis.call('ZADD', chores, now, 'drop:' .. fid .. ':' .. from .. ':' .. size)
+  else redis.call('UNLINK', held .. fid) end
 end
 
 local function drop_flow(fid)
@@ -38,11 +37,6 @@ local function drop_flow(fid)
   end
   redis.call('UNLINK', flow .. fid, broken .. fid, undo .. fid)
   tell_gone(fid, 'cancelled')
-  local rest = drop_nodes(fid, 1, tonumber(f[4]) or 0)
-  if rest then
-    redis.call('ZADD', chores, now, 'drop:' .. fid .. ':' .. rest .. ':' .. f[4])
-  else
-    redis.call('UNLINK', held .. fid)
-  end
+  drop_nodes(fid, 1, tonumber(f[4]) or 0)
   return true
 end

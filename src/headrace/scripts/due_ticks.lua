@@ -1,10 +1,27 @@
--- Due ticks: which of the due ticks of a schedule make their jobs; the history tells of them and of the others.
--- Included by fire, never run alone.
--- include tick tick_failures telling
+-- Due ticks: which of the due ticks of a schedule make their jobs; the history tells of them and of the others. Where
+-- its jobs failed too often, one after the other, the schedule is paused.
+-- include tick telling
+-- keys    plan=schedule
 -- What of a schedule its ticks go by.
 local FIELDS = {'ticks', 'left', 'again_to', 'runs', WORK[1], WORK[2], WORK[3], 'source', 'declared', 'fingerprint'}
 -- A tick is late after so long (microseconds); of those that were missed this many run.
 local LATE, MOST_MISSED = 30000000, 100
+
+-- Whether the last jobs of a schedule failed, one after the other, so often (most) that it is paused now.
+local function failed_too_often(name, most)
+  local f = redis.call('HMGET', plan .. name, 'last_job', 'failing')
+  if not f[1] then return false end
+  local state, failing = redis.pcall('HGET', job .. f[1], 'st'), tonumber(f[2] or 0)
+  if state == 'failed' or state == 'quarantined' then failing = failing + 1
+  elseif state and not ENDED[state] then return false
+  else failing = 0 end
+  redis.call('HDEL', plan .. name, 'last_job')
+  redis.call('HSET', plan .. name, 'failing', failing)
+  if failing < most then return false end
+  redis.call('HSET', plan .. name, 'paused', failing .. ' jobs failed, one after the other', 'paused_at', now)
+  telling().happened('schedule_paused', {'schedule', name, 'why', failing .. ' jobs failed, one after the other'})
+  return true
+end
 
 -- Whether one of several due ticks runs, and else why not.
 local function chosen(rules, tick, due, is_last)

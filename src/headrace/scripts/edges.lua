@@ -1,5 +1,5 @@
--- Edges: the children of nodes that ended are counted down, and line up or end with them. Included, never run alone.
--- include node background_work
+-- Edges: the children of nodes that ended are counted down, and line up or end with them.
+-- include node
 -- lazy    graph
 -- batch   falling  {}    {child, workflow} of the children whose parents have ended in this script, in order
 -- batch   falls    {}    by child: how many of its parents these were; one count-down a child

@@ -1,13 +1,6 @@
 -- Enqueue: as enqueue, with ordered jobs among them: one of a key lines up, the others wait until it has ended. Jobs
--- that follow others wait for the ends of these.
+-- that follow others wait for the ends of these: as key of a batch they have {1 or 0, id, ...}, see after.
 -- include accept turn after
--- key     seen     string  sender:<sender>  number of this sender's last request
--- arg     sender   text    a producer's slot; its requests come one after another
--- arg     number   text    number of the request; the same again means: the reply was lost
--- arg     requests packed  the request id of each job, or empty; {} when no job has one
--- arg     request_id_ttl   int     milliseconds that a request id is remembered
--- arg     batches  packed  {{queue, priority, delay, at, expires, {field, value, ...}, key}, {id, args, ...}} each;
---                          microseconds. The key of ordered jobs; {1 or 0, id, ...} of what others follow, see after
 -- route   desk
 -- return  ok | {full, {limit, its backlog, jobs that wait}} | {full, {id of a job that is not stored}} | 'ok | repeated
 --         <id> <id> ...': of those that were not stored, each with the job that its request id had made

@@ -1,18 +1,10 @@
--- Enqueue: as enqueue, with unique jobs among them: one whose name another job has is not stored, or the whole call is
--- refused.
+-- Enqueue: as enqueue, with unique jobs among them: where another job has the name, one is not stored, or none is.
 -- include accept turn unique_alive unique_rows after
--- key     seen     string  sender:<sender>  number of this sender's last request, and what else than ok was answered
--- arg     sender   text    a producer's slot; its requests come one after another
--- arg     number   text    number of the request; the same again means: the reply was lost
--- arg     requests packed  the request id of each job, or empty; {} when no job has one
--- arg     request_id_ttl   int     milliseconds that a request id is remembered
--- arg     batches  packed  as of enqueue; behind the key of ordered jobs, false for none, {hold, clash, microseconds,
---                          microseconds at most} of unique ones, true for {done, existing}, and behind their rows
---                          {name, ...}
+-- arg     batches  packed  as of accept; behind the key of ordered jobs, false for none, {hold, clash, microseconds,
+--                          microseconds at most} of unique ones, true for {done, existing}; behind the rows {name, ...}
 -- route   desk
--- return  ok | {full, ...} as of enqueue | 'ok | repeated <id> <id> ...': of those that were not stored, each with the
---         job that has its name or request id | 'clash <id> <id> ...': none is stored; with the jobs that have their
---         names
+-- return  as enqueue: of those not stored, each with the job that has its name or request id | 'clash <id> <id> ...':
+--         none is stored; with the jobs that have their names
 local before = redis.call('SET', seen, number, 'EX', 600, 'GET')
 -- A repeat is answered alike, though names may have changed hands.
 if before and #before > #number and string.sub(before, 1, #number + 1) == number .. '|' then
@@ -34,7 +26,7 @@ local function take_names(one, twice)
       last = last + 2
     else
       local holder = existing and #requests == 0 and string.sub(redis.call('GET', unique .. name) or '', 1, 21)
-      if not holder or not alive(name, holder) then return last, n end
+      if not holder or not keeps_name(name, holder) then return last, n end
       twice[#twice + 1], twice[#twice + 2] = id, holder
     end
   end

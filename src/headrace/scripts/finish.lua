@@ -1,9 +1,7 @@
--- Finish: a job reaches a final state; the one way out, whatever the cause. Included, never run alone.
+-- Finish: a job reaches a final state; the one way out, whatever the cause.
 -- The caller takes the job out of its old structure.
--- include compensate edges turn telling unique_end
--- keys    succeeded failed cancelled quarantined expires totals waited chores log
--- channel done         done:<id>           told the final state
--- many    UNLINK
+-- include compensate edges turn telling unique_holder
+-- keys    succeeded failed cancelled quarantined expires totals waited chores log done
 -- batch   gone      {}   keys of the jobs that do not stay
 -- batch   indexed   {}   by state: {time, id, ...} of those that stay
 -- batch   retained  {}   {end of retention, id, ...} of those that stay
@@ -15,9 +13,8 @@
 -- step    store_ends
 local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}
 
--- A waiter reads the result after it was woken: a job that is waited for stays for a minute at least.
--- ttl: microseconds that it stays; 0: it leaves; -1: it leaves, and has no log. To unlink a log that is not there costs
--- a cache miss.
+-- A waiter reads the result after it was woken: a job that is waited for stays for a minute at least. ttl: microseconds
+-- that it stays; 0: it leaves; -1: it leaves, and has no log. To unlink a log that is not there costs a cache miss.
 local function finish(id, state, data, ttl)
   if batch.waits == nil then batch.waits = redis.call('EXISTS', waited) == 1 end
   local waits = batch.waits and redis.call('ZSCORE', waited, id)

@@ -1,17 +1,14 @@
 -- Fire: due ticks of schedules make their jobs, each once; what was missed or would overlap is noted in the history.
 -- include due_ticks declarers
 -- removes first ticking
--- many    ZADD
 -- keys    ticking schedules
 -- arg     limit      int   most ticks, at most 500; those of the last schedule may be more
 -- route   desk
 -- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks
---         wanted, ...} of those that need more ticks, names of those whose records cannot be read} A schedule that
---         waits for ticks is looked at again after RETRY (microseconds), one that no code declares after WAIT, one that
---         cannot be read after BROKEN;
--- SHOWN: after its end.
--- TICK: bytes of a tick, its nominal and its due time; a schedule that has less than LOW of them needs more.
-local RETRY, WAIT, BROKEN, LOW, TICK, SHOWN = 5000000, 30000000, 60000000, 8, 16, 7 * 86400000000
+--         wanted, ...} of those that need more ticks, names of those whose records cannot be read}
+-- After how many microseconds a schedule is looked at again that waits for ticks, has no code that declares it, cannot
+-- be read, has ended. TICK: bytes of a tick, its nominal and its due time; with less than LOW of them it needs more.
+local RETRY, WAIT, BROKEN, SHOWN, TICK, LOW = 5000000, 30000000, 60000000, 7 * 86400000000, 16, 8
 local ran, seen, wanting, broken = 0, 0, {}, {}
 
 -- Whether a schedule needs more ticks; the answer asks for them.
@@ -94,11 +91,8 @@ for _, name in ipairs(redis.call('ZRANGE', ticking, '-inf', now, 'BYSCORE', 'LIM
     local ok, due = pcall(fire, name)
     -- Scripts do not roll back: a record that cannot be read must not hold up the others, nor fall silent.
     if not ok then due, broken[#broken + 1] = now + BROKEN, name end
-    if due then
-      timers[#timers + 1], timers[#timers + 2] = due, name
-    else
-      redis.call('ZREM', ticking, name)
-    end
+    if due then timers[#timers + 1], timers[#timers + 2] = due, name
+    else redis.call('ZREM', ticking, name) end
   end
 end
 zadd_all(ticking, timers)

@@ -1,5 +1,5 @@
 -- Count: how many workflows a view has.
--- key     line    zset  flows:<view>
+-- keys    line=flows:<view>
 -- arg     view    text  definition|state
 -- route   all
 -- return  the number

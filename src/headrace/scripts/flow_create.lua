@@ -1,6 +1,5 @@
 -- Create: a workflow's nodes are stored, up to 500 a call; with the last of them it is complete, listed and may start.
 -- include drop
--- arg     id         text
 -- arg     definition text
 -- arg     key        text    only one of it may live; or empty
 -- arg     first      int     number of the first node of this call

@@ -1,7 +1,6 @@
 -- Page: workflows with their records, a bounded piece at a time, by creation.
 -- include slice
--- key     line    zset  flows:<view>
--- keys    lapses flow broken job
+-- keys    line=flows:<view> lapses flow broken job
 -- arg     view    text  definition|state
 -- arg     after   text  cursor: score of the last id seen, or empty
 -- arg     member  text  cursor: the last id seen
@@ -12,8 +11,8 @@
 -- arg     high    text  greatest
 -- route   all
 -- return  {count, {id, score, ...} as they stand in the index, names of fields, {{id, end of retention or 0, facts of
---         the first broken node, values}, ...}} Each is searched for in each row, so the last two are read of what runs
---         alone: only there they say more than the state.
+--         the first broken node, values}, ...}}
+-- Each is searched for in each row, so the last two are read of what runs only: elsewhere the state says as much.
 local FIELDS = {'definition', 'st', 'created', 'started', 'finished', 'total', 'active', 'succeeded', 'failed',
   'cancelled', 'quarantined', 'skipped', 'key', 'ttl', 'cancel', 'undoing'}
 local common = #FIELDS - 2

@@ -2,8 +2,7 @@
 -- keys    lapses flow broken job
 -- arg     ids     packed  at most 500
 -- route   each ids
--- return  {{id, end of retention or 0, facts of the first broken node or '', {field, value, ...}}, ...}; no fields: not
---         stored
+-- return  {{id, end of retention or 0, facts of the first broken node or '', {field, value, ...} or empty}, ...}
 local found = {}
 for n, id in ipairs(ids) do
   local fields = redis.call('HGETALL', flow .. id)

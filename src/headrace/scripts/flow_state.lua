@@ -1,7 +1,8 @@
--- Flow state: a workflow as a script finds it, and what the script adds to its counters. Included, never run alone.
--- keys    flow flows
--- lazy    graph touch is_over count become
+-- Flow state: a workflow as a script finds it, what the script adds to its counters, and what it leaves to tend.
+-- keys    flow flows chores
+-- lazy    graph touch is_over count become leave
 -- batch   touched  {}    by id: workflows as the script found them, and what it adds to their counters
+-- batch   room     500   nodes and edges that the script may still handle
 -- `there` is false once it was deleted.
 local function touch(fid)
   local f = batch.touched[fid]
@@ -24,4 +25,9 @@ local function become(fid, f, state)
   end
   redis.call('HSET', flow .. fid, 'st', state)
   f.state = state
+end
+
+-- A chore that its workflow has not ended before. The same one may be left again while it waits: it counts once.
+local function leave(f, chore)
+  if redis.call('ZADD', chores, 'NX', now, chore) == 1 then count(f, 'active', 1) end
 end

@@ -2,7 +2,6 @@
 -- include flow_state
 -- keys    chores
 -- removes first chores
--- arg     id     text
 -- route   of id
 -- return  stopped | missing | the final state that it is in
 local f = graph().touch(id)

@@ -1,7 +1,6 @@
 -- Watch: a waiter asks for a workflow's end; if it is not there yet, it will be announced on the channel done:<id>.
 -- keys    waited flow
 -- removes first waited
--- arg     id      text
 -- arg     wait    int   microseconds that the waiter is ready to wait
 -- route   of id
 -- return  the state | missing

@@ -1,11 +1,7 @@
--- Gate waits: what waits for a closed gate is behind it, and nowhere else; one that opens hands it over.
--- Stores the gates that changed. Included, never run alone.
+-- Gate waits: what waits for a closed gate is behind it; one that opens hands it over. Stores gates that changed.
 -- include gate_opening
 -- lazy    limiting
 -- keys    timers behind
--- many    MSET
--- many    UNLINK
--- many    ZADD
 -- A lane or a class waits for it.
 local function park(unit, g)
   redis.call('SADD', behind .. g.name, unit)
@@ -23,9 +19,8 @@ local function leave_gates(unit, list)
   end
 end
 
--- Those of the changed ones that are open though something waits for them; what is behind them is handed over. That may
--- change further gates, and a table is not walked while it grows: so those that open are found first, and again until
--- none does.
+-- Changed ones that are open hand over what waits for them. That may change further gates, and a table is not walked
+-- while it grows: so those that open are found first, and again until none does.
 local function open_gates(handle)
   repeat
     local opened = {}
@@ -40,8 +35,7 @@ local function open_gates(handle)
   until #opened == 0
 end
 
--- Stores what changed; returns one of those that open at a time. A gate that says nothing more is not stored; one that
--- only remembers starts ends with them.
+-- Stores what changed, as long as it says something; returns one of the gates that open at a time.
 local function store_gates()
   local stays, size, ends, times, timed = {}, 0, {}, {}, nil
   for name, g in pairs(batch.gates_changed) do
@@ -57,8 +51,7 @@ local function store_gates()
     end
     local opens = g.waits and closed_until(g)
     if opens and opens < math.huge then
-      -- Not more often than each 1.5 ms: by then more than one may start, and most of the shortest slack is left for
-      -- the worker that claims them late.
+      -- Not more often than each 1.5 ms: by then several may start, and late claims have most of the slack.
       times[#times + 1], times[#times + 2] = string.format('%.0f', math.max(opens, now + 1500)), 'gate:' .. name
       timed = name
     end

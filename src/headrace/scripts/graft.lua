@@ -1,13 +1,11 @@
 -- Graft: what a running node adds is stored, up to 500 nodes a call; it is reached when the node is settled as grown.
 -- include ids flow_state
--- key     claims  zset  claims:<owner>
--- keys    job
--- arg     owner   text
+-- keys    claims:<owner> job
 -- arg     id      text    the node that grows
 -- arg     token   int
 -- arg     nodes   packed  {code, {field, value, ...}} each
--- arg     link    packed  {join's code, edges to what begins, jobs added, 1: its output is the join's} with the last
---                         call, else {}
+-- arg     link    packed  {join's code, edges to what begins, jobs added, 1: its output is the join's}; {} before the
+--                         last call
 -- route   desk
 -- return  ok | stale | unreserved: these numbers are not its own
 local held = redis.call('ZSCORE', claims, id)

@@ -1,9 +1,7 @@
--- Held gates: a start that runs closes a gate that it holds, spends more of its rate, or holds it again after an
--- outage. Included, never run alone.
--- include lanes gate_starts limited_values
+-- Held gates: a start that runs closes its gate, spends more of its rate, or holds it again after an outage.
+-- include lanes gate_opening limited_values
 -- lazy    limiting hold_again hold_off spend_held close_gate
--- keys    newest=token owners_at=owners slots job
--- channel mail       mail:<owner>
+-- keys    newest=token owners_at=owners slots job mail
 -- What a start holds: its lane, what it cost, and when that was charged.
 local function held_by(text)
   local name, cost, since = string.match(text, '^(%S+) (%d+) (%d+)$')
@@ -22,8 +20,7 @@ local function hold_again(owner, id)
 end
 
 -- Live workers that hold limited jobs hear of a gate that was closed, and of the last token before: what they have
--- claimed of it and not begun comes back.
--- At most this many hear of it.
+-- claimed of it and not begun comes back. At most this many hear of it.
 local TOLD = 100
 local function tell_closed(name)
   local word = 'closed:' .. (redis.call('GET', newest) or 0) .. ':' .. name
@@ -36,8 +33,7 @@ local function close_gate(g, delay)
   if close_refused(g, delay) then tell_closed(g.name) end
 end
 
--- The gate of a limit that a job passed was closed by the other side, for so long (microseconds; 0: as is usual).
--- False: it passed none of this limit.
+-- The other side closed the gate of a limit, for microseconds (0: as is usual). False: the job passed none of it.
 local function hold_off(id, limit, delay)
   local name, found = redis.pcall('HGET', job .. id, 'lane'), false
   for _, list in ipairs(type(name) == 'string' and passed_by(name) or {}) do

@@ -1,7 +1,6 @@
--- Ids: what an id says of itself, see model/ids.py. Included, never run alone.
--- Of 21 characters the first 15 are a workflow's and its nodes' alike, four are a node's number, and the 20th says
--- which kind of job it is.
--- A plain job is neither a node nor ordered nor unique, as most are: this is one look instead of three.
+-- Ids: what an id says of itself, see model/ids.py. Of 21 characters the first 15 are a workflow's and its nodes'
+-- alike, four are a node's number, and the 20th says which kind of job it is. A plain job is neither a node nor ordered
+-- nor unique, as most are: this is one look instead of three.
 local function is_plain(id) return (string.byte(id, 20) or 0) < 52 end
 local function is_node(id) return (string.byte(id, 20) or 0) >= 103 and string.sub(id, 16, 19) ~= '0000' end
 local function is_ordered(id) local digit = string.byte(id, 20) or 0 return digit > 55 and digit < 103 end

@@ -1,11 +1,12 @@
--- Lane classes: the class of a lane, and the gates that its jobs pass. Included, never run alone.
--- A lane has the jobs of one queue that pass the same gates, a class the lanes with the same limits.
+-- Lane classes: the class of a lane, the gates that its jobs pass, and where it stands in its line. A lane has the jobs
+-- of one queue that pass the same gates, a class the lanes with the same limits.
 -- include gate_opening
 -- lazy    limiting class_named class_of passed_by value_gates
+-- keys    classes class lane
 -- batch   classes_met  {}   by name
 -- batch   last_class   nil  the one that was asked for last
--- The numbers of a limit all of whose gates have the same, and remember no more than a time and a count; false: they do
--- not.
+-- batch   classes_touched  {}  by class: {score of a job that came, if one did}
+-- The numbers of a limit all of whose gates have the same, and remember no more than a time and a count; else false.
 local function lone_numbers(limit)
   return not limit.overrides and not limit.shape and (limit.most or 1) >= 1 and limit
 end
@@ -70,4 +71,42 @@ local function passed_by(name)
   local own = value_gates(c, name)
   read_gates()
   return {c.gates, own}
+end
+
+-- In a class, lanes that are behind a gate have their turn above this.
+local PARKED = 2 ^ 50
+
+-- How many jobs wait in its lanes, their turn, and its pace: where it stands in its line, by the time of its jobs.
+local function read_class(c)
+  if not c.turn then
+    local said = redis.call('HMGET', classes .. c.queue, c.limits, c.limits .. '|')
+    local turn, pace = string.match(said[2] or '', '^(%S+) (%S+)$')
+    c.count, c.turn, c.pace = tonumber(said[1] or 0), tonumber(turn or 0), tonumber(pace)
+  end
+  return c
+end
+
+local function first_lane(c)
+  return redis.call('ZRANGEBYSCORE', class .. c.name, '-inf', '(' .. PARKED, 'LIMIT', 0, 1)[1]
+end
+
+-- Where it is to stand: as old as the job whose turn it is, or older where its jobs wait longer than those of its line.
+-- So a new value that has its turn does not keep old jobs waiting behind all others of the queue.
+local function class_score(c, first)
+  local head = tonumber(redis.call('ZRANGE', lane .. first, 0, 0, 'WITHSCORES')[2] or now)
+  return math.min(head, read_class(c).pace or head)
+end
+
+-- It is to stand where it belongs when the script ends; by a job with this score if there is one.
+local function touch_class(c, score)
+  local touched = batch.classes_touched
+  local t = touched[c] or {}
+  touched[c] = t
+  if score then t.score = math.min(score, t.score or score) end
+end
+
+local function count_waiting(c, by)
+  read_class(c)
+  c.count = c.count + by
+  touch_class(c)
 end

@@ -1,10 +1,72 @@
--- Lane entry: limited jobs that become ready go to their lanes. Included, never run alone.
--- include lane_exit limited_values excess
+-- Lane entry: limited jobs that become ready go to their lanes; where these are full, some end as cancelled.
+-- include lane_exit limited_values
 -- lazy    limiting enter_lane sort_line
--- keys    ready
--- many    ZADD
+-- keys    ready owners_at=owners job lane slots_at=slots claims_at=claims cancels_at=cancels mail
 -- batch   entering  {}  by lane: {score, id, ...} of the jobs that come
 -- step    store_entering
+-- When a job ends that a full limit leaves out: a worker claims it from the line, and settles it as cancelled.
+local LEFT_OUT = '1'
+
+local function passes(name, g)
+  for _, list in ipairs(passed_by(name)) do
+    for _, one in ipairs(list) do
+      if one == g then return true end
+    end
+  end
+  return false
+end
+
+-- The oldest of those that hold a gate, as many as must stop, are asked to.
+local function stop_oldest(g, wanted)
+  local held = {}
+  for _, owner in ipairs(redis.call('ZRANGE', owners_at, 0, -1)) do
+    local all, mine = redis.call('HGETALL', slots_at .. owner), {}
+    for n = 1, #all, 2 do
+      if passes(string.match(all[n + 1], '^%S+'), g) then mine[#mine + 1] = all[n] end
+    end
+    for first = 1, #mine, 1000 do
+      local some = {unpack(mine, first, math.min(first + 999, #mine))}
+      for n, token in ipairs(redis.call('ZMSCORE', claims_at .. owner, unpack(some))) do
+        if token then held[#held + 1] = {tonumber(token), some[n], owner} end
+      end
+    end
+  end
+  table.sort(held, function(a, b) return a[1] < b[1] end)
+  for n = 1, math.min(wanted, #held) do
+    local id, owner = held[n][2], held[n][3]
+    if redis.call('SADD', cancels_at .. owner, id) == 1 then
+      redis.call('HSET', job .. id, 'cancel', 1)
+      redis.call('PUBLISH', mail .. owner, id)
+    end
+  end
+end
+
+-- The first of the gates of a lane that says what to do when it is full, and has a number at once.
+local function strict(list)
+  for _, g in ipairs(list) do
+    if g.limit.full and g.limit.most then return g end
+  end
+end
+
+-- Which jobs of a lane are left out, of {score, id, ...} that came.
+local function excess(name, rows)
+  local shared, own = unpack(passed_by(name))
+  local g = strict(own) or strict(shared)
+  if not g then return {} end
+  local waits, free, full, out = redis.call('ZCARD', lane .. name), math.max(0, g.limit.most - g.held), g.limit.full, {}
+  if full == 'cancel_new' then
+    for n = #rows, math.max(2, #rows - 2 * (waits - free) + 2), -2 do out[#out + 1] = rows[n] end
+    return out
+  end
+  local stays = free + 1
+  if full == 'cancel_running' then
+    stays = g.limit.most
+    local stop = math.min(waits, stays) - free
+    if stop > 0 then stop_oldest(g, stop) end
+  end
+  return waits > stays and redis.call('ZRANGE', lane .. name, 0, waits - stays - 1) or out
+end
+
 local function enter_lane(name, id, score)
   local rows = batch.entering[name]
   if not rows then rows = {} batch.entering[name] = rows end

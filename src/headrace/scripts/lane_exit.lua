@@ -1,4 +1,4 @@
--- Lane exit: jobs leave their lanes without a start. Included, never run alone.
+-- Lane exit: jobs leave their lanes without a start.
 -- include lanes
 -- lazy    limiting leave_lane clear_lanes
 -- keys    job

@@ -1,5 +1,5 @@
--- Lane turn: jobs of one lane start until the turn of another one comes, or a gate closes. Included, never run alone.
--- include class_state gate_starts gate_waits
+-- Lane turn: jobs of one lane start until the turn of another one comes, or a gate closes.
+-- include lane_classes gate_opening gate_waits
 -- lazy    limiting
 -- keys    gate
 -- batch   holding  {}  {id, what it holds, ...} of the limited jobs that this claim leases
@@ -24,8 +24,7 @@ local function turn_after(s, row, cost)
   return (math.floor(row.turn / stride - share + 0.5) + share + cost) * stride
 end
 
--- The first job of a lane, and its score; nil: the lane is empty. Jobs are taken out ahead, since one command may take
--- several.
+-- The first job of a lane, and its score; nil: it is empty. Jobs are taken out ahead: one command takes several.
 local function head(row, most)
   local jobs = row.jobs
   if not jobs or row.full and row.at > #jobs then
@@ -79,8 +78,7 @@ local function hold(s, row, id, cost)
 end
 
 -- Jobs of one lane start until the turn of another one comes, or a gate closes. Says whether the lane may have another
--- turn in this round.
--- s: the state of the claim's rounds, see serve.
+-- turn in this round. s: the state of the claim's rounds, see serve.
 local function lane_turn(s, row, other)
   local c, free, id, at = s.c, 0, nil, nil
   repeat

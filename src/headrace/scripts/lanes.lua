@@ -1,8 +1,7 @@
--- Lanes: where limited jobs wait to start. Classes that a script has touched go where they belong.
--- Included, never run alone.
--- A class stands in the line of its queue, as '~' and its limits, and its lanes take turns. What waits for a closed
--- gate is behind that gate instead: a lane, or, where the limit goes by no value, its class.
--- include wake class_state gate_waits
+-- Lanes: where limited jobs wait to start. Classes that a script has touched go where they belong. A class stands in
+-- the line of its queue, as '~' and its limits, and its lanes take turns. What waits for a closed gate is behind that
+-- gate instead: a lane, or, where the limit goes by no value, its class.
+-- include wake lane_classes gate_waits
 -- lazy    limiting timers_moved
 -- keys    scheduled ready waiting
 -- batch   moved_timers  nil  whether the first of the timers may be another one now
@@ -48,8 +47,7 @@ local function store_class(c)
 end
 
 -- The first of the timers is told by one entry of what is scheduled: so all who sleep hear of it, and others pay
--- nothing.
--- Returns its time, and whether it is earlier than what they knew.
+-- nothing. Returns its time, and whether it is earlier than what they knew.
 local function tell_time()
   local first = redis.call('ZRANGE', timers, 0, 0, 'WITHSCORES')[2]
   if not first then

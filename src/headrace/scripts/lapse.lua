@@ -1,6 +1,4 @@
--- Lapse: workflows leave whose retention is over, or that were not started for long, each wholly; one whose callback
--- has not ended
--- stays a minute longer.
+-- Lapse: workflows leave whose retention is over, or that were not started; an open callback keeps one a minute longer.
 -- include drop
 -- removes first lapses
 -- arg     limit   int   most workflows, at most 500

@@ -1,6 +1,6 @@
--- Lease: whose runs, though the server may have been away, and its clock set. Included, never run alone.
--- lazy    leases repair lease_end
--- keys    owners about=owner
+-- Lease: whose runs, though the server may have been away, and its clock set.
+-- lazy    leases repair lease_end rewind
+-- keys    owners about=owner scheduled timers chores resumes pauses
 -- Renewals come each 0.4 of a lease. When none came from anybody for half of one, the server was away, or every worker.
 -- Then each incarnation whose lease is over, or soon will be, gets time to come back: a stall of the server is not a
 -- crash of a job. An incarnation that does not come back between such outages is spared a few times only, since it may
@@ -9,8 +9,7 @@
 local COME_BACK, HALF, SPARED_MOST = 5000000, 0.5, 10
 
 -- For who finds an end that cannot be, or is over: costs as much as there are workers, no more often than they all were
--- silent.
--- lease: of the one at stake. Returns until when some are spared, 0 for none.
+-- silent. lease: of the one at stake. Returns until when some are spared, 0 for none.
 local function repair(lease)
   -- An end further ahead than a whole lease was written before the clock was set back: it would be believed until then.
   local function clamped(owner, ends, length)
@@ -52,4 +51,21 @@ local function lease_end(owner)
     ends = tonumber(redis.call('ZSCORE', owners, owner))
   end
   return ends > now and ends or nil
+end
+
+-- The clock was set back: what began while it was ahead ends when its length is over, not at its old time.
+local function rewind()
+  -- Limits: timers are looked at in pieces, see limit_timers.
+  if redis.call('EXISTS', timers) == 1 then
+    redis.call('ZADD', timers, now, 'clock:0')
+    redis.call('ZADD', scheduled, now, '~')
+  end
+  -- Background work waits for no time of its own.
+  for _, chore in ipairs(redis.call('ZRANGE', chores, 0, 999)) do
+    if string.sub(chore, 1, 8) ~= 'abandon:' then redis.call('ZADD', chores, 'LT', now, chore) end
+  end
+  for _, queue in ipairs(redis.call('ZRANGE', resumes, 0, 999)) do
+    local length = tonumber(redis.call('HGET', pauses, '~' .. queue))
+    if length then redis.call('ZADD', resumes, 'LT', now + length, queue) end
+  end
 end

@@ -1,14 +1,9 @@
--- Limit change: an operator puts numbers, a weight or a pause over those of a limit or of one of its values, or takes
--- them away; what waits feels it at once.
--- include look_anew overrides declare
--- key     numbers    hash  limit:<limit>
--- key     overrides  hash  overrides:<limit>
--- keys    timers
+-- Limit change: an operator puts numbers, a weight or a pause over a limit or one of its values, or takes them away.
+-- include look_anew declare
+-- keys    numbers=limit:<limit> overrides:<limit> timers
 -- removes first timers
--- arg     limit      text
 -- arg     value      text    '*': all of it
--- arg     declared   packed  {field, value, ...}, as the caller's code declares it, for a store that does not know it;
---                            {}: it does not
+-- arg     declared   packed  {field, value, ...} of the caller's code, or {}, for a store that does not know it
 -- arg     parts      packed  {part, microseconds that it counts or 0, {field, value or '', ...}, ...}
 -- arg     gone       packed  {part, ...} that are taken away
 -- route   home

@@ -1,12 +1,9 @@
 -- Limit delete: a limit that no running code declares, and that nothing holds, is forgotten, with what operators said
 -- of it. What waits for it starts without it.
 -- include look_anew
--- key     numbers      hash  limit:<limit>
--- key     overrides    hash  overrides:<limit>
--- key     waits        set   waiting:<limit>
+-- keys    numbers=limit:<limit> overrides:<limit> waits=waiting:<limit>
 -- keys    limit_names=limits limited timers owners classes slots about=owner known_by=tasks former=superseded
 -- removes first timers
--- arg     limit        text
 -- route   home
 -- return  {unknown} | {declared, {places of workers whose code has it}} | {held, how many jobs and programs hold it} |
 --         {some: call again} | {deleted, how many jobs wait for it}

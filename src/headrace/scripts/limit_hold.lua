@@ -1,19 +1,14 @@
 -- Limit hold: a program passes a gate as a job would, and holds it until it lets go or its lease is over.
 -- A hold is an entry of timers: hold:<gate>|<holder>, scored by the end of its lease.
 -- include limit_timers declare
--- key     numbers    hash  limit:<limit>
--- keys    timers
+-- keys    numbers=limit:<limit> timers
 -- removes first timers
--- arg     limit      text
 -- arg     value      text    '*': the limit goes by none
--- arg     holder     text    names this hold, and ends with a point and its lease: the same again means that the reply
---                            was lost
+-- arg     holder     text    names this hold, and ends with a point and its lease: the same again means a lost reply
 -- arg     lease      int     microseconds
--- arg     declared   packed  {field, value, ...}, as the caller's code declares the limit, for a store that does not
---                            know it; {}: it does not
+-- arg     declared   packed  {field, value, ...} of the caller's code, or {}, for a store that does not know it
 -- route   home
--- return  {unknown | shared: it has no values | values: it goes by one, and none is given | held | closed, now, when it
---         opens or 0}
+-- return  {unknown | shared: it has no values | values: one must be given | held | closed, now, when it opens or 0}
 if redis.call('EXISTS', numbers) == 0 then
   if #declared == 0 then return {'unknown', now, 0} end
   declare_limit(limit, declared)

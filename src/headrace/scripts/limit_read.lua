@@ -1,19 +1,17 @@
--- Limit read: limits, or one of their values: what is said of them, how many of their jobs run and wait, and when the
--- next may start. Changes nothing.
+-- Limit read: what is said of limits or values, how many jobs run and wait, when the next may start. Changes nothing.
 -- include lanes
 -- keys    limit_names=limits limited classes class lane limit_at=limit overrides_at=overrides
 -- arg     names        packed  of limits; none: a page of all, by name
 -- arg     after        text    the page begins behind this name
 -- arg     limit        int     most limits of a page, or most values that are told, at most 500
 -- arg     value        text    of the limits that are named; '*': all of it
--- arg     values       int     1: the values of the limits that are named are told, too: those for which an operator
---                              said something, or whose jobs wait
+-- arg     values       int     1: also values of these limits for which an operator said something, or whose jobs wait
 -- route   home
 -- return  {now, how many limits there are, {{name, value, {field, value, ...}, parts for all, parts of the value,
 --         running or -1, 0: open | -1: a job or pause must end | opens, waiting}, ...}, {task or queue, its limits,
---         ...} where limits are named} Lanes of a class that are counted, and that are looked at to see whether one is
---         open.
-local l, rows, counted, LANES, FIRST = limiting(), {}, {}, 1000, 20
+--         ...} where limits are named}
+-- Lanes of a class that are counted, and that are looked at to see whether one is open.
+local LANES, FIRST, l, rows, counted = 1000, 20, limiting(), {}, {}
 
 -- Jobs of a class that wait for a value, of several values those in its first lanes.
 local function waiting_in(c, name, at, value)

@@ -1,5 +1,4 @@
--- Limit take: a start on another shard passes all gates of its job, or none, and holds them until it lets go or its
--- lease is over.
+-- Limit take: a start on another shard passes all gates of its job, or none, and holds them for a lease at most.
 -- include limit_timers limited_values
 -- keys    timers
 -- removes first timers
@@ -8,8 +7,7 @@
 -- arg     args    text   the stored arguments, which have values of limits
 -- arg     by_key  text   the job's key
 -- arg     cost    int    of how many starts it uses up the rates
--- arg     holder  text   names this start, and ends with a point and its lease: the same again means that the reply was
---                        lost
+-- arg     holder  text   names this start, and ends with a point and its lease: the same again means a lost reply
 -- arg     lease   int    microseconds
 -- route   home
 -- return  {held | closed, now, when it opens or 0, {gate, ...}}

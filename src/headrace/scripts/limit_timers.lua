@@ -1,6 +1,5 @@
--- Limit timers: what is due of limits: gates that may open, holds and an operator's words that end, lanes that are
--- looked at anew. Included, never run alone.
--- include look_anew sort_anew gate_starts overrides
+-- Limit timers: gates that may open, holds and an operator's words that end, lanes that are looked at anew.
+-- include look_anew sort_anew gate_opening
 -- lazy    limiting run_timers keep_lease
 -- keys    timers
 local function gate_named(name)

@@ -1,11 +1,10 @@
--- Limited values: which limits a task has, and the values of a job that they go by. Included, never run alone.
+-- Limited values: which limits a task has, and the values of a job that they go by.
 -- A value is read from the stored arguments, so that producers with old code, or without any, need not know of limits.
--- include argument_values
--- lazy    limiting limits_of lane_of
--- keys    limited
+-- include argument_values lane_classes
+-- lazy    limiting limits_of lane_of overfull
+-- keys    limited lane
 -- batch   rules    {}    by queue and task: what limits_of found
--- The limits of a task in a queue: {names, '=' behind those that go by a value, and {name, by, position, default} of
--- these}; false for none.
+-- Those of a task in a queue: {names, '=' behind those by a value, {{name, by, position, default}, ...}}, or false.
 local function limits_of(task, queue)
   local name = queue .. '|' .. task
   local rule = batch.rules[name]
@@ -25,8 +24,7 @@ local function limits_of(task, queue)
   return rule
 end
 
--- The lane of a job: its queue, its limits, and its values for those that go by one. Its key is given, or stands in the
--- list of its fields.
+-- The lane of a job: its queue, its limits, and its values for those that go by one. key: given, or its fields.
 local function lane_of(queue, rule, args, key)
   if type(key) == 'table' then
     local fields = key
@@ -46,4 +44,29 @@ local function lane_of(queue, rule, args, key)
     end
   end
   return queue .. '|' .. rule[1] .. '|' .. table.concat(values, '|')
+end
+
+-- New jobs are refused, all of a call or none, where more would wait in a lane than its limits let wait. Those accepted
+-- before count when they wait, also after a retry. Delayed, ordered and unique ones do not when they come.
+-- Of batches as accept has them: {limit, its backlog, jobs that wait} of a lane that would have too many, else nothing.
+local function overfull(batches)
+  local coming, most = {}, {}
+  for _, batch in ipairs(batches) do
+    local queue, _, delay, at, _, fields, key, unique = unpack(batch[1])
+    local rule = not (key or unique) and math.max(at, now + delay) <= now and limits_of(fields[2], queue)
+    local c = rule and class_named(queue .. '|' .. rule[1])
+    for _, limit in ipairs(c and c.names or {}) do
+      local backlog = numbers_of(limit).backlog
+      if backlog and (not most[c.name] or backlog < most[c.name][2]) then most[c.name] = {limit, backlog} end
+    end
+    for n = 1, c and most[c.name] and #batch[2] or 0, 2 do
+      local name = lane_of(queue, rule, batch[2][n + 1], fields)
+      coming[name] = (coming[name] or 0) + 1
+    end
+  end
+  for name, count in pairs(coming) do
+    local limit, backlog = unpack(most[class_of(name).name])
+    local waits = redis.call('ZCARD', lane .. name)
+    if waits + count > backlog then return {limit, backlog, waits} end
+  end
 end

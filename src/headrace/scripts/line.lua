@@ -1,4 +1,4 @@
--- Line: a job becomes ready, and a sleeping dispatcher is woken for it. Included, never run alone.
+-- Line: a job becomes ready, and a sleeping dispatcher is woken for it.
 -- include lane_entry
 -- batch   lines   {}    by queue: {score, id, ...} of the jobs that line up
 -- batch   limits  nil   whether any limit is known, where the script has asked

@@ -1,9 +1,7 @@
 -- Line size: how many jobs are ready in a queue: those in lanes, too, and without the classes that stand in its line.
--- Included, never run alone.
 -- lazy    limiting line_size
 -- keys    ready classes
--- Also how many of them are behind limits, in classes that do not stand in the line; and since when the first of these
--- waits, or nil (the pace of its class).
+-- Also how many are behind limits, in classes that are not in the line; since when the first of these waits, or nil.
 local function line_size(queue)
   local size, counts, held, since = redis.call('ZCARD', ready .. queue), redis.call('HGETALL', classes .. queue), 0, nil
   local met = {}

@@ -1,6 +1,5 @@
 -- Load: what queues have to do: jobs that are ready, run, or come due soon; and how full the server is.
--- Changes nothing.
--- Bounded by the workers and by `look`, not by the jobs that are stored.
+-- Changes nothing. Bounded by the workers and by `look`, not by the jobs that are stored.
 -- include line_size
 -- keys    scheduled owners ticking paused limited job claims
 -- arg     names      packed  queues whose ready jobs are counted, at most 1000

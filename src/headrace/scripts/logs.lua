@@ -1,6 +1,5 @@
 -- Logs: lines that a job logged.
--- key     log    list  log:<id>
--- arg     id     text
+-- keys    log:<id>
 -- arg     limit  int   most lines, the last ones
 -- route   of id
 -- return  {line, ...}

@@ -2,15 +2,12 @@
 -- include again take_out
 -- keys    scheduled lane
 -- removes first scheduled
--- arg     id        text
 -- arg     queue     text  empty: as it is
 -- arg     priority  text  empty: as it is
 -- arg     delay     int   microseconds from now; -1: none
--- arg     at        int   microseconds since 1970; 0: none. Without both a scheduled job keeps its time, and one that
---                         is ready its age
+-- arg     at        int   microseconds since 1970; 0: none. Without both it keeps its time or, if it is ready, its age
 -- route   of id
--- return  moved <its state now> | missing | broadcast: its worker's alone | late: it would expire before | the state
---         that does not allow it
+-- return  moved <its state now> | missing | broadcast: its worker's alone | late: it would expire before | its state
 local f = redis.call('HMGET', job .. id, 'st', 'queue', 'priority', 'task', 'expires', 'lane')
 local state, line = f[1], f[2] or 'default'
 if not state then return 'missing' end

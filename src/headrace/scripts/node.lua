@@ -1,13 +1,31 @@
--- Node: a node of a workflow lines up, or ends. Included, never run alone.
--- A node is known by its id: nothing is read of a plain job.
--- include ids wake again flow_state callback
--- lazy    graph is_part end_node open_node
+-- Node: a node of a workflow lines up, or ends. A node is known by its id: nothing is read of a plain job.
+-- include ids wake again flow_state
+-- lazy    graph is_part end_node open_node call_back
 -- keys    scheduled failed quarantined broken undo held
 -- batch   walks      {}    nodes that ended, whose children are told
 local SUCCESS = {succeeded = true, skipped = true}
 
--- Whether a node is a job of its graph: not a join, an undo or a callback, nor one that a start stored which added
--- nodes and did not succeed.
+local function start_callback(id)
+  local c = redis.call('HMGET', job .. id, 'queue', 'priority', 'st')
+  if c[3] == 'failed' then redis.call('ZREM', failed, id)
+  elseif c[3] == 'quarantined' then redis.call('ZREM', quarantined, id) end
+  redis.call('HDEL', job .. id, 'result', 'error', 'finished', 'failures', 'crashes', 'interruptions', 'snoozes',
+    'limited', 'again')
+  ready_again(id, c[1], c[2], 0)
+end
+
+-- The node that is told of its workflow's end begins, once for each end.
+local function call_back(fid, code)
+  if not code then return end
+  local id = node_of(fid, code)
+  local c = redis.call('HMGET', job .. id, 'st', 'token')
+  -- One that still runs after an earlier end is started after it, unless that start does not end it.
+  if c[1] == 'running' then redis.call('HSET', job .. id, 'again', c[2])
+  -- One that waits for its start will see this end, too.
+  elseif c[1] and c[1] ~= 'ready' and c[1] ~= 'scheduled' and c[1] ~= 'parked' then start_callback(id) end
+end
+
+-- Whether a node is a job of its graph: no join, undo or callback, nor added by a start that did not succeed.
 local function is_part(id)
   local n = redis.call('HMGET', job .. id, 'role', 'origin')
   if n[1] or not n[2] then return not n[1] end
@@ -16,7 +34,6 @@ local function is_part(id)
   return g[1] and number >= tonumber(g[2]) and number <= tonumber(g[1])
 end
 
--- It lines up, whatever it waited for.
 local function begin_node(id, f, queue, priority, delay)
   delay = tonumber(delay) or 0
   count(f, 'active', 1)
@@ -43,11 +60,8 @@ local function end_node(id, f, state, data)
   redis.call('HDEL', job .. id, 'owner', 'cancel', field == 'result' and 'error' or 'result')
   redis.call('HSET', job .. id, 'st', state, 'finished', now, field, data)
   -- For those who look at failures. It stays as long as its workflow does, so it has no retention of its own.
-  if state == 'failed' then
-    redis.call('ZADD', failed, now, id)
-  elseif state == 'quarantined' then
-    redis.call('ZADD', quarantined, now, id)
-  end
+  if state == 'failed' then redis.call('ZADD', failed, now, id)
+  elseif state == 'quarantined' then redis.call('ZADD', quarantined, now, id) end
   if role == 'callback' then
     -- A callback was not counted as active either.
     count(f, 'active', 1)
@@ -74,8 +88,7 @@ local function end_node(id, f, state, data)
   end
 end
 
--- All its parents have ended: it lines up, or ends without having started. A join is skipped with all that it stands
--- for.
+-- All its parents have ended: it lines up, or ends at once. A join is skipped with all that it stands for.
 local function open_node(id, f)
   local c = redis.call('HMGET', job .. id, 'st', 'skip', 'role', 'queue', 'priority', 'delay', 'skips')
   if c[1] ~= 'blocked' or f.cancel then return end

@@ -1,10 +1,9 @@
--- Node start: whether a workflow's node may start. Included by claim, never run alone.
+-- Node start: whether a workflow's node may start.
 -- lazy  starting may_start
 -- include ids
 -- keys    job log flow held
 -- batch   flows {}    by workflow: its state, and whether it was stopped or cancelled
--- Not while its workflow is stopped, never when that was deleted. Nodes that undo a cancelled one may, and the one that
--- is told of its end.
+-- Not while its workflow is stopped, never when that was deleted; what undoes a cancelled one, and its callback, may.
 local function may_start(id, score)
   local fid, flows = flow_of(id), batch.flows
   flows[fid] = flows[fid] or redis.call('HMGET', flow .. fid, 'st', 'stopped', 'cancel')

@@ -1,16 +1,11 @@
 -- Note: progress and log lines of running jobs are stored, if the start that sent them is still the newest.
 -- include held_gates changed
--- key     self    hash    owner:<owner>    the incarnation's last notes
--- key     claims  zset    claims:<owner>
--- keys    log
--- many    RPUSH
+-- keys    self=owner:<owner> claims:<owner> log
 -- removes first claims
--- arg     owner   text
--- arg     request int     number of the request, which grows; the last or an earlier one stores nothing; 0: not
---                         numbered
+-- arg     request int     number of the request, which grows: an earlier or equal one stores nothing; 0: not numbered
 -- arg     notes   packed  {id, token, progress or '', text, {line, ...}, the exception that a middleware swallowed or
---                         '', {{limit, units}, ...} that it spent, JSON of its progress}; the last three if there are
---                         any, at most 1000
+--                         '', {{limit, units}, ...} that it spent, JSON of its progress}, at most 1000; the last three
+--                         if there are any
 -- arg     most    int     lines kept a job; the oldest go first
 -- route   desk
 -- return  notes stored

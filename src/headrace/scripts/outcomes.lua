@@ -1,9 +1,26 @@
 -- Outcomes: what becomes of jobs whose starts ended without success, or added nodes.
--- Included by settle, never run alone.
--- include finish again crash knowers held_gates
+-- include finish again crash held_gates
 -- lazy    outs new_handlers
--- keys    scheduled parking parked
+-- keys    scheduled parking parked owners about=owner known=tasks mail
+-- batch   heard   {}    tasks and queues that workers have heard of
 local CANCELLED = '{"type":"Cancelled","message":"cancelled while it ran"}'
+-- Workers that are looked at, and told of a parked job: the others hear of it with their next renewals.
+local LOOKED_AT, TOLD = 100, 8
+
+-- Live workers that know a task and serve its queue hear that jobs of it are parked: once, however many a batch parks.
+local function tell_knowers(task, queue)
+  local what, heard = task .. ' ' .. queue, 0
+  if batch.heard[what] then return end
+  batch.heard[what] = true
+  for _, other in ipairs(redis.call('ZRANGE', owners, '(' .. now, '+inf', 'BYSCORE', 'LIMIT', 0, LOOKED_AT)) do
+    if heard < TOLD and redis.call('HEXISTS', known .. other, task) == 1 then
+      local served = redis.call('HGET', about .. other, 'queues') or ''
+      if queue == '_own' or string.find(',' .. served .. ',', ',' .. queue .. ',', 1, true) then
+        heard = heard + redis.call('PUBLISH', mail .. other, 'parked:' .. task)
+      end
+    end
+  end
+end
 
 -- What a node added becomes part of the graph: its children wait for the join instead, and it leads to what was added.
 -- False: nothing of it is stored, since the server forgot it.
@@ -46,8 +63,7 @@ local function come_later(id, delay, counter, ttl)
   end
 end
 
--- By outcome: handler(id, data, microseconds that it stays or waits, score). owner: the key of who ran it; failure_ttl:
--- see settle.
+-- By outcome: handler(id, data, microseconds that it stays or waits, score). owner: the key of who ran it.
 local function new_handlers(owner, failure_ttl)
   local self = {
     skipped = function(id, data, ttl) finish(id, 'skipped', data, ttl) end,

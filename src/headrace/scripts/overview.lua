@@ -1,12 +1,9 @@
 -- Overview: how many jobs of the application are in each state, what queues and workers there are.
--- Bounded by live queues, tasks and workers, not by jobs or history.
--- A queue that is empty, not paused and served by no worker is idle. Of idle ones the first 500 are told, and the
--- others forgotten.
--- include line_size own_jobs
+-- Bounded by live queues, tasks and workers, not by jobs or history. A queue that is empty, not paused and served by no
+-- worker is idle. Of idle ones the first 500 are told, and the others forgotten.
+-- include line_size records
 -- keys    scheduled succeeded failed cancelled quarantined queues paused resumes pauses owners parking totals limited
 -- keys    timers deploys wake parked claims facts=owner
--- many    SREM
--- many    UNLINK
 -- arg     details      int   1: everything that workers say of themselves; 0: without what they say of their runners
 -- route   all
 -- return  {now, {state, count, ...}, {{queue, size, paused, its first job's score, and priority, end of its pause or 0,

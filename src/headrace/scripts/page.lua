@@ -1,9 +1,7 @@
 -- Page: the jobs in one structure, a bounded piece at a time: their ids, or what is stored of them, too.
 -- include slice records line_size
--- key     line    zset  <index>
--- keys    timers
--- arg     index   text  scheduled, succeeded, failed, cancelled, quarantined, ready:<queue>, parked:<task> or
---                       claims:<owner>
+-- keys    line=<index> timers
+-- arg     index   text  a state with an index, ready:<queue>, parked:<task> or claims:<owner>
 -- arg     after   text  cursor: score of the last id seen, or empty
 -- arg     member  text  cursor: the last id seen
 -- arg     offset  int   ids to pass over

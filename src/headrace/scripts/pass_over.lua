@@ -1,5 +1,4 @@
 -- Pass over: a claim takes jobs from behind others, of whose kinds the worker can run no more now.
--- Included by claim, never run alone.
 -- include slice wake serve
 -- lazy    crowding pass_over
 -- keys    ready

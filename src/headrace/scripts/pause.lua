@@ -1,6 +1,6 @@
 -- Pause: no job of a queue is claimed any more; enqueuing goes on, running jobs finish.
 -- End and reason of an earlier pause do not count any more.
--- include hurry telling
+-- include wake telling
 -- keys    paused resumes pauses
 -- removes first paused
 -- arg     queue     text

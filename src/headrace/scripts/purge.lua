@@ -1,5 +1,4 @@
--- Purge: ready jobs of a queue are deleted, a bounded number at a time; callers that wait for them hear that they were
--- cancelled.
+-- Purge: ready jobs of a queue are deleted, a bounded number at a time; for callers that wait they were cancelled.
 -- include finish lane_exit line_size
 -- keys    queues wake
 -- arg     queue   text

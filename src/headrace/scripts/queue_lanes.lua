@@ -1,13 +1,12 @@
--- Queue lanes: the lanes in which limited jobs of a queue wait. Included, never run alone.
+-- Queue lanes: the lanes in which limited jobs of a queue wait.
 -- include slice
 -- keys    classes class
--- Turns of lanes that are behind a gate are above this; see class_state.
+-- Turns of lanes that are behind a gate are above this; see lane_classes.
 local BEHIND_GATE = 2 ^ 50
 
 -- At most this many lanes behind a place: {place, lane} of each, class by class and by their turns. A place is '<turn>
--- <lane>', empty for the first one.
--- A turn only grows, also while a gate closes and opens, and a place keeps the turn. So none is passed over while jobs
--- start, and one that is gone is a place still.
+-- <lane>', empty for the first one. A turn only grows, also while a gate closes and opens, and a place keeps the turn.
+-- So none is passed over while jobs start, and one that is gone is a place still.
 local function queue_lanes(queue, place, most)
   local found, turn, last = {}, string.match(place, '^(%S+) (.*)$')
   local from = last and string.match(last, '^[^|]*|([^|]*)') or ''

@@ -1,8 +1,7 @@
--- Rates: when a gate's rate lets the next job start, by the shape of it. Included, never run alone.
+-- Rates: when a gate's rate lets the next job start, by the shape of it.
 -- Of each shape: when it opens; a start and one that is taken back; how many of cost 1 may start now, where it is open;
--- when nothing is left of it.
--- What a gate remembers of its rate: `next`, before which none starts; `at`, when the last one did; and `cells`, {time,
--- units, ...}, which spread starts need not.
+-- when nothing is left of it. What a gate remembers of its rate: `next`, before which none starts; `at`, when the last
+-- one did; and `cells`, {time, units, ...}, which spread starts need not.
 -- lazy    limiting
 -- batch   rates  {}  by shape: its functions, made where a script meets the shape
 -- Evenly spread (GCRA): a start that comes late is made good, up to the slack of its limit.
@@ -19,8 +18,7 @@ local function even_rate()
   }
 end
 
--- This many in any window: starts are counted in cells of a 128th of it, each of which counts until its last start has
--- left the window.
+-- This many in any window: starts are counted in cells of a 128th of it, until the last of a cell has left the window.
 local function window_rate()
   local function used(g)
     local sum = 0
@@ -103,8 +101,7 @@ local function clock_rate()
       if g.cells[1] == period(limit, time) then g.cells[2] = math.max(0, g.cells[2] - units) end
     end,
     free = function(g, limit) return limit.rate - (g.cells[2] or 0) end,
-    -- No quota twice, and none lost for longer than a period: what was used counts until the end of the next one at
-    -- most.
+    -- No quota twice, and none lost for more than a period: what was used counts to the end of the next one at most.
     set_back = function(g, limit)
       if g.cells[1] then g.cells[1] = math.min(g.cells[1], period(limit, now) + limit.per) end
     end,

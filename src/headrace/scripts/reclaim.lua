@@ -1,11 +1,7 @@
 -- Reclaim: what a dead incarnation ran goes back to its queues, each start counted as a crash.
--- include finish line crash journal left_behind lease let_go worker_lost
+-- include finish line crash journal lease let_go worker_gone
 -- removes first owners
--- key     victim    hash  owner:<owner>
--- key     tasks     hash  tasks:<owner>
--- key     claims    zset  claims:<owner>
--- key     cancels   set   cancels:<owner>
--- key     replaced  set   replaced:<owner>
+-- keys    victim=owner:<owner> tasks:<owner> claims:<owner> cancels:<owner> replaced:<owner>
 -- arg     owner     text  the incarnation that is believed dead
 -- arg     known     int   1: its own supervisor saw it die; 0: only when its lease is over
 -- arg     limit     int   most jobs, at most 500

@@ -1,5 +1,5 @@
--- Records: what is stored of some jobs: everything, or what a list shows. Included, never run alone.
--- keys    scheduled job ready lane
+-- Records: what is stored of some jobs: everything, or what a list shows; the built-in ones, which lists leave out.
+-- keys    scheduled job ready lane own
 local function lean(key, most)
   local size = redis.pcall('HSTRLEN', key, 'args')
   if type(size) ~= 'number' then return size end
@@ -17,9 +17,8 @@ local function lean(key, most)
   return fields
 end
 
--- most: the longest arguments that are told, in bytes, and no results; 0: everything.
--- {{id, due time or 0, {field, value, ...}}, ...}; a job that is not stored has no fields; left_out: bytes of arguments
--- that are not told.
+-- {{id, due time or 0, {field, value, ...}}, ...}; a job that is not stored has no fields. most: the longest arguments
+-- that are told, in bytes, and no results; 0: everything; left_out: bytes of arguments that are not told.
 local function records(ids, most)
   local found = {}
   for n, id in ipairs(ids) do
@@ -47,4 +46,14 @@ local function records_of_rows(rows, most)
   local ids = {}
   for n = 1, most < 0 and 0 or #rows, 2 do ids[#ids + 1] = rows[n] end
   return records(ids, most)
+end
+
+-- The ids of built-in jobs, as keys of a table, and how many are in each state.
+local function own_jobs()
+  local ids, counts = {}, {}
+  for _, id in ipairs(redis.call('ZRANGE', own, 0, -1)) do
+    local state = redis.pcall('HGET', job .. id, 'st')
+    if type(state) == 'string' then ids[id], counts[state] = true, (counts[state] or 0) + 1 end
+  end
+  return ids, counts
 end

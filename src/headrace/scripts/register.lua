@@ -1,11 +1,7 @@
 -- Register: a dispatcher incarnation begins its lease, before its first claim.
--- include lease set_back telling
--- key     self    hash    owner:<owner>
--- key     known   hash    tasks:<owner>
--- keys    schema move copy deploys moving=migration last=token
--- many    HSET
+-- include lease telling
+-- keys    self=owner:<owner> known=tasks:<owner> schema move copy deploys moving=migration last=token
 -- removes first self
--- arg     owner   text
 -- arg     lease   int     microseconds
 -- arg     version int     what this client writes
 -- arg     oldest  int     the oldest that it can work on
@@ -13,11 +9,10 @@
 -- arg     metadata packed  {field, value, ...} that people see
 -- arg     tasks   packed  {task, kind, ...} that it knows
 -- route   desk
--- return  microseconds for which it is not known whether some of the others live: until then nothing of theirs is
---         reclaimed The worker looked at the schema when it started, and may have been suspended for a whole migration
---         since.
+-- return  microseconds until it is known whether some of the others live: before that nothing of theirs is reclaimed
 -- Versions of code that are known, and seconds for which they are.
 local MOST_DEPLOYS, YEAR = 20, 31622400
+-- The worker looked at it when it started, and may have been suspended for a whole migration since.
 local found = tonumber(redis.call('GET', schema) or version) or 0
 if found > version or found < oldest or redis.call('EXISTS', moving) == 1 then
   return redis.error_reply(
@@ -36,7 +31,7 @@ end
 -- Before it is one of them: it would look as if a worker had been there.
 local till = leases().repair(lease)
 -- A job has started a second from now: then the clock was ahead, and no worker may have lived when it was set back.
-if tonumber(redis.call('GET', last) or 0) > now + 1000000 then leases().set_back() end
+if tonumber(redis.call('GET', last) or 0) > now + 1000000 then leases().rewind() end
 local new = redis.call('ZADD', owners, now + lease, owner) == 1
 redis.call('HSET', self, 'since', now, 'lease', lease, unpack(metadata))
 hset_all(known, tasks)

@@ -1,12 +1,8 @@
 -- Renew: an incarnation keeps everything that it holds, however much, for another lease, and hears what else is due.
--- include wake lease set_back
--- key     self       hash    owner:<owner>
--- key     claims     zset    claims:<owner>
--- key     cancels    set     cancels:<owner>
+-- include wake lease
+-- keys    self=owner:<owner> claims:<owner> cancels:<owner> replaced:<owner>
 -- keys    scheduled parking expires totals lapses chores resumes ticking paused ready of=claims
--- key     replaced   set     replaced:<owner>
 -- removes first claims
--- arg     owner      text
 -- arg     lease      int     microseconds
 -- arg     metadata   packed  {field, value, ...} that changed
 -- arg     names      packed  queues that it serves
@@ -15,16 +11,15 @@
 -- return  {ok, now, next due or 0, nearest end of a lease, its owner, {cancelled ids}, {parked tasks}, next retention
 --         end or 0, kept bytes, kept, next workflow's retention end or 0, when the next chore is due or 0, next end of
 --         a pause or 0, jobs that it holds, next tick of a schedule or 0, -1 where that was not asked for, {its queues
---         that are paused}, how many others have ready jobs, {what of its code is to be declared anew}} | {gone} An
---         idle worker says nothing else, so each command here is paid for ever: what may be absent is asked for in one.
+--         that are paused}, how many others have ready jobs, {what of its code is to be declared anew}} | {gone}
+-- An idle worker says nothing else, so each command here is paid for ever: what may be absent is asked for in one.
 local first = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES')
 local ends = tonumber(first[1] == owner and first[2] or redis.call('ZSCORE', owners, owner) or 0)
--- Late, or of another time: so may be the others. Another one's lease that is over may be shorter, and an outage for it
--- alone.
+-- Late, or of another time: so may be the others. One that is over may be shorter, with an outage for it alone.
 local over = tonumber(first[2] or now) < now and tonumber(redis.pcall('HGET', about .. first[1], 'lease'))
 if ends > 0 and (ends < now + lease / 2 or ends > now + lease or over) then
   leases().repair(math.min(lease, over or lease))
-  if ends > now + lease then leases().set_back() end
+  if ends > now + lease then leases().rewind() end
   first, ends = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES'), tonumber(redis.call('ZSCORE', owners, owner))
 end
 if ends <= now then return {'gone'} end

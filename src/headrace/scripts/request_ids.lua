@@ -1,8 +1,7 @@
--- Request ids: which jobs they made, so that a request that comes twice makes them once. Included, never run alone.
+-- Request ids: which jobs they made, so that a request that comes twice makes them once.
 -- lazy    request_ids unmade refuse
 -- keys    job asked=request
--- The job that a request id made, or the one of this very id: nothing may be stored over it. From now on the request id
--- names this one.
+-- The job that a request id made, or the one of this very id, which stays. Else the request id names this one from now.
 local function made_by(wish, id)
   local earlier = redis.call('GET', asked .. wish) or redis.call('EXISTS', job .. id) == 1 and id
   if not earlier then redis.call('SET', asked .. wish, id, 'PX', request_id_ttl) end

@@ -1,6 +1,5 @@
 -- Rerun: a finished job becomes ready again, with fresh budgets; its arguments and options are as they were.
 -- include retry_job
--- arg     id           text
 -- arg     request      text  names this request: the same again, after a lost reply, changes nothing
 -- route   of id
 -- return  retried | missing | node | broadcast: its worker's alone | the state that does not allow it | taken <id>:

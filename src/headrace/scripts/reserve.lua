@@ -1,14 +1,11 @@
 -- Reserve: a running node that grows gets numbers for what it adds; a later attempt gets the same ones if they suffice.
--- key     claims  zset  claims:<owner>
--- keys    flow job
--- arg     owner   text
+-- keys    claims:<owner> flow job
 -- arg     id      text  the node
 -- arg     flow_id text  its workflow
 -- arg     token   int
 -- arg     amount  int
 -- route   desk
--- return  {first number} | {0}: the start is not the newest any more, or the workflow is gone or cancelled | {-1}: it
---         has no numbers left
+-- return  {first number} | {0}: a newer start, or the workflow is gone or cancelled | {-1}: it has no numbers left
 local held = redis.call('ZSCORE', claims, id)
 local f = redis.call('HMGET', flow .. flow_id, 'st', 'cancel')
 if not held or tonumber(held) ~= token or not f[1] or f[2] then return {0} end

@@ -1,11 +1,7 @@
 -- Restore: jobs whose claims the store forgot are running again under the same tokens, if they still wait to start.
 -- include held_gates lane_exit unique_start
--- key     self    hash    owner:<owner>
--- key     claims  zset    claims:<owner>
--- keys    last=token scheduled copy ready rest=owners
--- many    ZADD
+-- keys    self=owner:<owner> claims:<owner> last=token scheduled copy ready rest=owners
 -- removes first claims
--- arg     owner   text
 -- arg     starts  packed  {id, token, ...}, at most 1000
 -- arg     promise int     until when the store has promised the incarnation its lease, microseconds; 0: it has not
 -- route   desk

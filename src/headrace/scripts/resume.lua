@@ -1,5 +1,5 @@
 -- Resume: jobs of a paused queue are claimed again, and a worker is woken for them.
--- include wake hurry telling
+-- include wake telling
 -- keys    paused resumes pauses ready
 -- arg     queue    text
 -- route   all

@@ -1,5 +1,5 @@
 -- Resume due: pauses end whose time has come, soonest first, as if a person had resumed their queues.
--- include wake hurry telling
+-- include wake telling
 -- keys    paused resumes pauses ready
 -- arg     limit    int   most queues, at most 1000
 -- route   desk

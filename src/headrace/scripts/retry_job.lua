@@ -1,5 +1,4 @@
 -- Retry job: a finished job becomes ready again, with fresh budgets; its arguments and options are as they were.
--- Included, never run alone.
 -- include again unique_holder
 -- keys    succeeded failed cancelled quarantined expires totals
 -- Returns retried | missing | node | broadcast: its worker's alone | the state that does not allow it | taken <id>:

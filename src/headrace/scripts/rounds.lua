@@ -1,9 +1,6 @@
--- Rounds: jobs of the lanes of a class start, by turns. Included by claim, never run alone.
+-- Rounds: jobs of the lanes of a class start, by turns.
 -- include lane_turn
 -- lazy    limiting
--- many    MSET
--- many    ZADD
--- many    ZREM
 -- Lanes that one round reads.
 local LANES = 128
 
@@ -42,8 +39,7 @@ local function fresh_gate(limit_name)
   return g, pack_gate(first)
 end
 
--- The gates of each lane's values. One stands for all those without a record: most, where each value has few
--- jobs. Then also the keys of all.
+-- The gates of each lane's values, and their keys. One stands for all without a record, where values have few jobs.
 local function own_gates(s, flat)
   local c, sub, found, keys = s.c, string.sub, {}, {}
   if not c.lone then
@@ -101,9 +97,8 @@ end
 
 -- Takes jobs of a class until there is no room, its turns are over, or other entries of the line come first: those
 -- behind 'bound'. take(id, score, class, gates of its values) leases a job, and says 'taken' and its cost, 'gone' (it
--- leaves, and nothing starts), 'later', or 'dear': a gate has closed until what it costs fits.
--- Returns how many left their lanes, the class's next score if it stays in the line, and why it is to be left alone by
--- this claim.
+-- leaves, and nothing starts), 'later', or 'dear': a gate has closed until what it costs fits. Returns how many left
+-- their lanes, the class's next score if it stays in the line, and why it is to be left alone by this claim.
 local function serve(c, score, bound, room, queue, ways, take)
   read_class(c)
   c.pace = c.pace or score

@@ -1,6 +1,5 @@
--- Schedule declare: schedules come to be, change, or stay as they are; those of code belong to the workers that declare
--- them.
--- include hurry
+-- Schedule declare: schedules come to be, change, or stay; those of code belong to the workers that declare them.
+-- include wake
 -- keys    ticking schedules owners replaced plan=schedule known=tasks about=owner
 -- arg     owner      text    the incarnation whose code declares them; empty: they are stored at run time
 -- arg     rows       packed  {name, fingerprint, {field, value, ...}} each, at most 500
@@ -19,7 +18,6 @@ local function working()
   return others
 end
 
--- Whether another one of them declares this one.
 local function declared(name, fingerprint)
   for _, other in ipairs(working()) do
     if redis.call('HGET', known .. other, '~' .. name) == fingerprint then return true end
@@ -63,8 +61,7 @@ local function declare(name, fingerprint, fields)
       changed = true
     end
   end
-  -- One that ended begins anew if a caller wants it. An orphaned one ticks from now on, if jobs of its `most` are left,
-  -- and makes these.
+  -- One that ended begins anew for a caller. An orphaned one ticks from now on, for what is left of its `most`.
   local returns = old[6] and not old[5]
   if old[1] == fingerprint and not (owner == '' and old[5] or returns) then return 'same' end
   local before = old[4] and cmsgpack.unpack(old[4]) or {}

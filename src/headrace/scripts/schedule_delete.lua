@@ -1,8 +1,5 @@
 -- Schedule delete: a schedule and its history are gone; jobs that it made stay.
--- key     plan       hash  schedule:<name>
--- key     history    list  ticks:<name>
--- keys    ticking schedules
--- arg     name       text
+-- keys    plan=schedule:<name> history=ticks:<name> ticking schedules
 -- route   home
 -- return  1 if there was one
 redis.call('ZREM', ticking, name)

@@ -1,7 +1,5 @@
 -- Schedule pause: no tick of a schedule makes a job any more, and none of them is missed.
--- key     plan    hash  schedule:<name>
--- keys    ticking
--- arg     name    text
+-- keys    plan=schedule:<name> ticking
 -- arg     note    text  why, for people
 -- route   home
 -- return  paused | was (it was paused before; the note replaces the one of then) | missing

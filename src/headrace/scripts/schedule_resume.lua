@@ -1,8 +1,6 @@
 -- Schedule resume: ticks of a paused schedule make jobs again, from the next one on.
--- include hurry
--- key     plan    hash  schedule:<name>
--- keys    ticking
--- arg     name    text
+-- include wake
+-- keys    plan=schedule:<name> ticking
 -- route   home
 -- return  resumed | was (it was not paused) | missing
 if redis.call('EXISTS', plan) == 0 then return 'missing' end

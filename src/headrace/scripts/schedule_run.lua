@@ -1,8 +1,6 @@
--- Schedule run: jobs of a schedule come to be now, for given ticks or for this moment, as its overlap policy or another
--- one allows.
+-- Schedule run: jobs of a schedule come to be now, for given ticks or this moment, as an overlap policy allows.
 -- include tick
--- key     seen     string  sender:<sender>
--- keys    plan=schedule
+-- keys    seen=sender:<sender> plan=schedule
 -- arg     sender   text    names this request: the same again makes no job twice
 -- arg     name     text
 -- arg     ticks    packed  nominal times, at most 500; none: this moment

@@ -1,14 +1,12 @@
--- Schedule walk: schedules that fell silent tick again; those of code that no live worker declares are orphaned, and in
--- the end deleted.
+-- Schedule walk: silent schedules tick again; those that no live worker declares are orphaned, and in the end deleted.
 -- include declarers
 -- keys    ticking schedules history=ticks
 -- removes first ticking
 -- arg     after      text  the walk begins behind this name
 -- arg     limit      int   most schedules, at most 500
 -- route   home
--- return  {name to go on behind or empty, now, when the next tick is due or 0, {schedules whose ticks were reckoned
---         anew, since the clock was set back}} Orphaned for so long: deleted. The clock was set back by more than BACK
---         since the schedule was seen last.
+-- return  {name to go on behind or empty, now, when the next tick is due or 0, {schedules with ticks reckoned anew}}
+-- Orphaned for so long: deleted. A clock that was set back by so much has the ticks reckoned anew (microseconds).
 local SHOWN, BACK = 7 * 86400000000, 3600000000
 local rewound = {}
 

@@ -1,13 +1,11 @@
--- Serve: a claim takes jobs from a line in which classes of limited jobs stand. Included by claim, never run alone.
+-- Serve: a claim takes jobs from a line in which classes of limited jobs stand.
 -- include rounds lane_entry
 -- lazy    limiting serve_line store_holding held_by_these take_plain to_lane
 -- keys    slots
--- many    HSET
 -- Jobs that one claim moves to their lanes.
 local MOVES = 500
 
--- Those that have limits leave the line for their lanes, where these were declared after the jobs had come. Says
--- whether one did.
+-- Those whose limits were declared after they had come leave the line for their lanes. Says whether one did.
 local function to_lane(queue, id, score, fields)
   if fields.err or not fields[1] or string.byte(queue) == 64 or not limits_of(fields[1], queue) then return false end
   return #sort_line(queue, {score, id}) == 0
@@ -21,8 +19,7 @@ local function take_plain(queue, id, score, ways)
   return true
 end
 
--- A limited job leaves its lane. One whose time is over starts nothing, so it passes no gate. One that has other limits
--- now goes to its lane, or starts without any.
+-- A limited job leaves its lane. One whose time is over passes no gate; one with other limits goes where it belongs.
 local function take_limited(queue, id, score, c, own, ways)
   local fields, node = ways.read(id)
   local over, cost = false, 1
@@ -44,10 +41,9 @@ local function take_limited(queue, id, score, c, own, ways)
 end
 
 -- The front of a line, in which classes stand: {id, score, ...} that have left it already. The claim's ways: read(id);
--- take(queue, id, score, fields);
--- looks: whether others of the line may have limits; full: it brings enough; may(queue, task): whether there is room
--- for a kind, and then only what has left the line is served.
--- Returns how much room is left.
+-- take(queue, id, score, fields); looks: whether others of the line may have limits; full: it brings enough; may(queue,
+-- task): whether there is room for a kind, and then only what has left the line is served. Returns how much room is
+-- left.
 local function serve_line(queue, popped, room, ways)
   local rows, left_alone, set_aside, refused, moved, whole = {}, {}, {}, false, 0, not ways.may
   local function add(flat)
@@ -90,8 +86,7 @@ local function serve_line(queue, popped, room, ways)
   return room
 end
 
--- What this claim leases holds its gates until it leaves the claims. Returns when the next gate opens, if that is to be
--- told, and what is held.
+-- What this claim leases holds its gates. Returns when the next gate opens, if that is to be told, and what is held.
 local function store_holding(owner)
   local held, large = batch.holding, #batch.holding > 32
   -- As for the claims: keeps the hash out of the form that is searched from end to end.

@@ -1,18 +1,13 @@
 -- Settle: running jobs leave their owner's claims as their outcomes say; only the newest token may.
 -- include finish outcomes journal let_go changed
--- key     self       hash    owner:<owner>    the incarnation's last settled request
--- key     claims     zset    claims:<owner>
--- key     cancels    set     cancels:<owner>  running ids that were asked to stop
+-- keys    self=owner:<owner> claims:<owner> cancels:<owner>
 -- arg     owner      text    who settles
 -- arg     request    int     number of the request; the same again changes nothing
--- arg     failure_ttl int    microseconds that a job stays whose end no outcome brought: a cancelled one, an unreadable
---                            one
+-- arg     failure_ttl int    microseconds that a job stays whose end no outcome brought: cancelled, or unreadable
 -- arg     outcomes   packed  {kind, amount, {id, token, data, ready, ...}} each, at most 1000 starts; microseconds
--- arg     starts     packed  {id, ready, first line of the error, signal or 0, exit code or -1, ...} of those that go
---                            into a journal
+-- arg     starts     packed  {id, ready, first line of the error, signal or 0, exit code or -1, ...} for journals
 -- route   desk
--- return  {ok | repeated, {stale ids}, kept jobs, kept bytes, chores}; kept is 0 when nothing was kept now, chores when
---         none were made Once the batch is stored: what is kept and left to do, where this settle has added to it.
+-- return  {ok | repeated, {stale ids}, kept jobs, kept bytes, chores}; counts are 0 where this settle added nothing
 local function answer(word, stale)
   local walked, kept = #batch.walks > 0 or batch.followed, #batch.retained > 0
   return function()
@@ -52,8 +47,7 @@ redis.call('ZREM', claims, unpack(left))
 redis.call('HSET', self, 'settled', request)
 redis.call('SREM', cancels, unpack(left))
 
--- Those of them that hold gates, mostly none, though others of this owner do, and what they hold: the shorter list is
--- looked up in the other.
+-- Those that hold gates, mostly none, and what they hold: the shorter list is looked up in the other.
 local function holding()
   local found, texts, held = {}, {}, redis.call('HLEN', slots .. owner)
   if held >= #left then

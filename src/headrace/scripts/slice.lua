@@ -1,4 +1,4 @@
--- Slice: a bounded piece of one sorted set, by position, by score or after an id. Included, never run alone.
+-- Slice: a bounded piece of one sorted set, by position, by score or after an id.
 -- Returns its size and {id, score, ...}. By ranks only, so that what was passed over costs nothing.
 local function slice(line, after, member, offset, limit, desc, low, high)
   local size = redis.call('ZCARD', line)
@@ -15,11 +15,8 @@ local function slice(line, after, member, offset, limit, desc, low, high)
       local least, most = 0, redis.call('ZCOUNT', line, after, after)
       while least < most do
         local middle = math.floor((least + most) / 2)
-        if redis.call('ZRANGE', line, start + middle, start + middle)[1] < member then
-          least = middle + 1
-        else
-          most = middle
-        end
+        if redis.call('ZRANGE', line, start + middle, start + middle)[1] < member then least = middle + 1
+        else most = middle end
       end
       passed = start + least
     end

@@ -1,9 +1,8 @@
 -- Sort anew: a task or a queue has other limits, or goes by other values.
--- What waits goes where it belongs now, in pieces. Included, never run alone.
+-- What waits goes where it belongs now, in pieces.
 -- include lane_entry
 -- lazy    limiting sort_anew sort_piece
 -- keys    timers queues limited waiting classes class lane
--- many    ZREM
 -- batch   sorted   0     jobs that this script has looked at
 -- batch   all_lines nil  whether all lines are due already: a worker may declare many tasks
 -- Jobs that one script looks at, and lanes that one piece of a class brings.

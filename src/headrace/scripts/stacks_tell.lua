@@ -1,6 +1,5 @@
 -- Stacks tell: what an incarnation's runners are doing, as a caller asked; kept for a minute.
--- key     stacks  string  stacks:<owner>
--- arg     owner   text
+-- keys    stacks:<owner>
 -- arg     text    text    JSON, at most 64 KiB
 -- route   desk
 -- return  ok

@@ -1,6 +1,7 @@
--- Stats_apply: merged counts are added to their buckets, and their labels to the index. Included, never run alone.
+-- Stats_apply: merged counts are added to their buckets, and their labels to the index.
 -- keys    stat children=stat-sub
--- many    ZADD GT
+-- arg     buckets  packed  {date, end in seconds, {label, {field, n as text: it may be long, ...}, ...}} each
+-- arg     index    packed  {parent, {end in seconds, part, ...}} each
 -- A bucket's end is absolute, so that late counts do not prolong it; what has ended is not made again.
 local function apply(buckets, index)
   local second, refused = math.floor(now / 1000000), {}

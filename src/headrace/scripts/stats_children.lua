@@ -1,7 +1,5 @@
--- Stats_children: the labels right below one, as long as something counted under them is kept; the last to end first.
--- With some of their buckets.
--- key     children  zset    stat-sub:<label>
--- keys    stat
+-- Stats_children: the labels right below one while anything under them counts, the last to end first; some buckets.
+-- keys    children=stat-sub:<label> stat
 -- arg     label     text    the parent after a slash
 -- arg     offset    int     labels to pass over
 -- arg     limit     int     at most 1000; with dates: 1000 buckets in all

@@ -4,8 +4,6 @@
 -- arg     first    text    id of the oldest batch that was merged
 -- arg     beyond   text    the least id after the last one
 -- arg     keep     int     seconds after which a line that is not used goes away
--- arg     buckets  packed  as for stats_add
--- arg     index    packed  as for stats_add
 -- route   home
 -- return  {ok | gone, {counters that refused}}
 -- Batches leave from the head only: if the first is there, all are. If not, another took them, or a reply was lost.

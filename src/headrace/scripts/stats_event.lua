@@ -1,13 +1,9 @@
 -- Stats_event: something that happened is stored with what is known of it, and counted; once for each id.
 -- include stats_apply
--- key     event    string  stat-event:<id>
--- keys    events=stat-events
--- arg     id       text
+-- keys    event=stat-event:<id> events=stat-events
 -- arg     at       int     when it happened, microseconds
 -- arg     keep     int     seconds that it stays from then, or from now if that is later
 -- arg     body     text    MessagePack
--- arg     buckets  packed  as for stats_add
--- arg     index    packed  as for stats_add
 -- route   home
 -- return  {ok | known, {counters that refused}}
 if redis.call('EXISTS', event) == 1 then return {'known', {}} end

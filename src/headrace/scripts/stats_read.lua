@@ -4,8 +4,7 @@
 -- arg     fields  packed  the fields that are wanted; empty for all
 -- route   home
 -- return  {the fields and counts of each as one text with a line each, or {n or false, ...} when fields are named}
--- One text: a histogram has hundreds of counters, each of which would be a value for Lua to make and for the server to
--- write.
+-- One text: a histogram has hundreds of counters, each a value for Lua to make and for the server to write.
 local found = {}
 for n, name in ipairs(names) do
   found[n] = #fields > 0 and redis.call('HMGET', stat .. name, unpack(fields))

@@ -1,6 +1,5 @@
 -- Stats_send: a writer's merged counts join the line of batches that another process will add to the buckets.
--- key     seen     string  sender:<sender>  number of this sender's last batch
--- keys    line=stat-stream flow=stat-flow
+-- keys    seen=sender:<sender> line=stat-stream flow=stat-flow
 -- arg     sender   text    a writer; its batches come one after another
 -- arg     number   text    number of the batch; the same again means: the reply was lost
 -- arg     window   int     seconds for which the number is remembered

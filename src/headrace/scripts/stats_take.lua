@@ -7,8 +7,6 @@
 -- arg     upto     int     when the last of these batches was sent, microseconds
 -- arg     window   int     seconds for which numbers are remembered
 -- arg     keep     int     seconds after which what is known of the line goes away
--- arg     buckets  packed  as for stats_add
--- arg     index    packed  as for stats_add
 -- route   home
 -- return  {ok, {counters that refused}} | {repeated, {sender, number of its last batch, ...}}: nothing was added
 -- A sender's batches come in their order, so what is not above its last number was added, or came twice.

@@ -1,7 +1,5 @@
--- Sweep: finished jobs leave whose retention is over, or that exceed the caps on count and bytes.
--- The soonest to expire leaves first.
+-- Sweep: finished jobs leave whose retention is over, or that exceed the caps on count and bytes, soonest ends first.
 -- keys    succeeded failed cancelled quarantined expires totals waited job log
--- many    UNLINK
 -- arg     limit        int   most jobs, at most 1000
 -- arg     most         int   jobs kept at most
 -- arg     room         int   bytes kept at most
@@ -30,10 +28,7 @@ end
 if #ids > 0 then
   redis.call('ZREM', expires, unpack(ids))
   unlink_all(gone)
-  if bytes - freed <= 0 then
-    redis.call('HDEL', totals, 'bytes')
-  else
-    redis.call('HINCRBY', totals, 'bytes', 0 - freed)
-  end
+  if bytes - freed <= 0 then redis.call('HDEL', totals, 'bytes')
+  else redis.call('HINCRBY', totals, 'bytes', 0 - freed) end
 end
 return {#ids, now, redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0}

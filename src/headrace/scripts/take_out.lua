@@ -1,8 +1,7 @@
--- Take out: a job leaves the structure of its state, or is asked to stop where it runs. Included, never run alone.
+-- Take out: a job leaves the structure of its state, or is asked to stop where it runs.
 -- include turn lane_exit
 -- lazy    naming take_out ask_to_stop
--- keys    scheduled parking ready parked cancels held
--- channel mail       mail:<owner>
+-- keys    scheduled parking ready parked cancels held mail
 -- Takes a job out of the structure of its state; false for one that is in none, since it runs or has ended.
 local function take_out(id, state, queue, task)
   if state == 'ready' then

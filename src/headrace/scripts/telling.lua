@@ -1,13 +1,11 @@
--- Telling: what failed or changed is told as an event, to those who follow. Included, never run alone.
+-- Telling: what failed or changed is told as an event, to those who follow.
 -- What succeeds tells nothing. All of this is made at first use, so that a script that tells nothing pays nothing.
 -- lazy    telling happened at_home ended_badly cause_of store_causes
 -- keys    events causes floods job cause_at=cause
 -- batch   tells   nil     whether this script has told something
--- batch   causes  {}      causes that this script has seen: how many failures, ids of the newest, and what they have in
---                         common
+-- batch   causes  {}      causes that this script has seen: how many failures, newest ids, what they have in common
 -- batch   floods  {}      how many failures of each of them there were in this minute
--- How long a stream and a cause are kept, seconds; after how long without it a cause is back, microseconds; the most
--- causes.
+-- Seconds that a stream and a cause are kept; microseconds after which a cause is back; the most causes.
 local WEEK, MONTH, DAY, MOST_CAUSES = 604800, 2592000, 86400000000, 1000
 -- This many failures of one cause have an event each in a minute; of more the 1,000th has one, the 10,000th and so on.
 local FEW, MINUTE = 100, 60000000
@@ -38,8 +36,7 @@ local function without_traceback(data)
   return to and string.sub(data, 1, from) .. string.sub(data, to + 1) or data
 end
 
--- Name of a failure's cause, as model/job_record.py has it, the first line of its error, its kind and where it
--- happened.
+-- Name of a failure's cause, as model/job_record.py has it, the first line of its error, its kind, where it happened.
 local function cause_of(task, data)
   local read, e = pcall(cjson.decode, without_traceback(data))
   if not read or type(e) ~= 'table' then e = {} end

@@ -1,6 +1,5 @@
--- Tend: a bounded piece of what scripts left to do, oldest first: walks, starts, cancellations, retries, removals, jobs
--- that wait for others.
--- include drop withdraw begin again_node
+-- Tend: a bounded piece of what scripts left to do, oldest first: of workflows, and of jobs that wait for others.
+-- include drop withdraw begin
 -- keys    after
 -- arg     limit   int   nodes, edges or jobs, at most 1000; a cancelled node counts as two
 -- arg     ttl     int   microseconds that a job stays which is cancelled since one that it follows did not succeed
@@ -53,25 +52,15 @@ DO.cancel = function(fid, from)
     local id = node_of(fid, code_of(number))
     local role = redis.call('HGET', job .. id, 'role')
     -- What undoes or reports it goes on, also where a stop has held it.
-    if role ~= 'undo' and role ~= 'callback' then
-      withdraw(id, 0)
-    elseif redis.call('ZREM', held .. fid, id) == 1 then
-      line_up_again(id)
-    end
+    if role ~= 'undo' and role ~= 'callback' then withdraw(id, 0)
+    elseif redis.call('ZREM', held .. fid, id) == 1 then line_up_again(id) end
     -- To end a node takes as long as to walk several edges.
     number, batch.room = number + 1, batch.room - 2
   end
   if number <= size then graph().leave(f, 'cancel:' .. fid .. ':' .. number) end
 end
-DO.drop = function(fid, from, size)
-  local rest = drop_nodes(fid, tonumber(from), tonumber(size))
-  if rest then
-    redis.call('ZADD', chores, now, 'drop:' .. fid .. ':' .. rest .. ':' .. size)
-  else
-    redis.call('UNLINK', held .. fid)
-  end
-end
-DO.abandon = function(fid) drop_flow(fid) end
+DO.drop = function(fid, from, size) drop_nodes(fid, tonumber(from), tonumber(size)) end
+DO.abandon = drop_flow
 
 local function follow(id, other, state)
   local f = redis.call('HMGET', job .. id, 'st', 'pending', 'anyway', 'queue', 'priority')

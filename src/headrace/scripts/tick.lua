@@ -1,4 +1,4 @@
--- Tick: a tick of a schedule makes its job, unless another one of the schedule is at work. Included, never run alone.
+-- Tick: a tick of a schedule makes its job, unless another one of the schedule is at work.
 -- The id of the job is made of the schedule's name and the tick, so that the same tick never makes two.
 -- include withdraw unique_store tick_note
 -- keys    turn chain
@@ -10,8 +10,7 @@ local WORK = {'rules', 'args', 'digits'}
 local SHARD = tonumber(string.match(prefix, ':(%d+)}:$'))
 
 local function digit(n) return string.sub('0123456789abcdefghjkmnpqrstvwxyz', n + 1, n + 1) end
--- The last two digits of an id, shard and kind: of an ordered, a named, an ordered and named job, and of one that is
--- neither.
+-- The last two digits of an id, shard and kind: of an ordered job, a named one, one that is both, and one of neither.
 local function kind(bits) return digit(math.floor(SHARD / 32) % 4 + bits) .. digit(SHARD % 32) end
 local ORDERED, NAMED, BOTH, PLAIN = kind(8), kind(4), kind(12), kind(0)
 
@@ -41,7 +40,6 @@ local function at_work(key)
   return type(state) == 'string' and not ENDED[state] and holder
 end
 
--- Those that wait, and the one at work, end or are asked to.
 local function cancel_others(key, holder, ttl)
   for _, id in ipairs(redis.call('ZRANGE', chain .. key, 0, BUFFER)) do withdraw(id, ttl) end
   withdraw(holder, ttl)
@@ -62,9 +60,8 @@ local function admitted(key, overlap, ttl)
   return false, holder
 end
 
--- Returns ran | skipped | twice, and the id of the job, or of the one that is in its way.
--- work: the values of WORK. overlap: instead of the schedule's own policy, or empty. nth: 0 for the tick itself; other
--- jobs of it have more.
+-- Returns ran | skipped | twice, and the id of the job, or of the one that is in its way. work: the values of WORK.
+-- overlap: instead of the schedule's own policy, or empty. nth: 0 for the tick itself; other jobs of it have more.
 local function start_tick(name, tick, work, overlap, nth)
   local key, head, _, _, policy, keep, held_name = 'cron:' .. name, unpack(RULES[work[1]])
   if overlap ~= '' then policy = overlap end

@@ -1,4 +1,4 @@
--- Tick note: the history of a schedule tells what became of a tick. Included, never run alone.
+-- Tick note: the history of a schedule tells what became of a tick.
 -- keys    history=ticks plan=schedule
 -- Ticks that a history keeps.
 local KEPT = 100
@@ -13,8 +13,7 @@ local function note_tick(name, tick, what, text, count)
   if what ~= 'ran' then count_ticks(name, what, count or 1) end
 end
 
--- Whether the history tells that a tick ran: the clock was set back, perhaps more than once, so that its time has come
--- again.
+-- Whether the history tells that a tick ran: a clock that was set back brings its time again.
 local function ran_before(name, tick)
   for _, row in ipairs(redis.call('LRANGE', history .. name, 0, -1)) do
     local read, one = pcall(cmsgpack.unpack, row)

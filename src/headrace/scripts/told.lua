@@ -1,5 +1,5 @@
 -- Told: entries of a stream, by time, a bounded piece at a time.
--- key     stream  stream  <line>
+-- keys    stream=<line>
 -- arg     line    text    acts, events or deaths
 -- arg     after   text    id of the last entry seen; empty: from the first one
 -- arg     limit   int     at most 1000; 0: only where the stream ends
@@ -7,8 +7,7 @@
 -- arg     desc    int     1: newest first
 -- arg     kinds   packed  only entries whose field kind is one of these; none: all
 -- route   all
--- return  {entries that it holds, {{id, {field, value, ...}}, ...}, the last entry that was looked at, or empty when
---         there are no more, the newest entry}
+-- return  {entries that it holds, {{id, {field, value, ...}}, ...}, the last looked at or empty: no more, the newest}
 local wanted, found, last = {}, {}, ''
 for _, kind in ipairs(kinds) do wanted[kind] = true end
 local function is_wanted(fields)

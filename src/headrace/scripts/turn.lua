@@ -1,7 +1,5 @@
--- Turn: of the ordered jobs with one key only one is past its line; the next lines up when that one has ended.
--- Included, never run alone.
--- An ordered job is known by its id. It has the turn of its key from the first time it lines up until it has ended,
--- whatever happens in between.
+-- Turn: of the ordered jobs with one key, known by their ids, only one is past its line; its end lets the next line up.
+-- A job has the turn from the first time it lines up until it has ended, whatever comes between.
 -- include ids line
 -- lazy    turns await_turns may_line_up pass_on leave_chain
 -- keys    sums=totals job turn chain
@@ -70,7 +68,6 @@ local function pass_on(id)
   if key and redis.call('GET', turn .. key) == id then pass(key) end
 end
 
--- It waits no longer.
 local function leave_chain(id)
   local key = key_of(id)
   if key and redis.call('ZREM', chain .. key, id) == 1 then redis.call('HINCRBY', sums, 'blocked', -1) end

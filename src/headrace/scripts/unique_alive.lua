@@ -1,4 +1,4 @@
--- Unique alive: taking a free name, and whether a job keeps others from its name. Included, never run alone.
+-- Unique alive: taking a free name, and whether a job keeps others from its name.
 -- keys    job unique
 -- Whether the name was free. It has an end of its own only where its rule says how long it is held.
 local function set_name(name, id, rule)
@@ -15,7 +15,7 @@ local function set_name(name, id, rule)
 end
 
 -- What is known of a job that has the name and may start or runs. One whose time to start is over does not count.
-local function alive(name, id)
+local function keeps_name(name, id)
   local f = redis.pcall('HMGET', job .. id, 'unique', 'st', 'expires', 'token')
   local state = not f.err and f[1] == name and f[2]
   if not state or state == 'succeeded' or state == 'failed' or state == 'cancelled' or state == 'quarantined' then

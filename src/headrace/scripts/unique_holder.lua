@@ -1,14 +1,37 @@
--- Unique holder: who has a name. Included, never run alone.
--- See unique_end.lua for the value of a name. It has an end of its own only where a time says how long it is held.
--- include unique_end unique_alive
--- lazy    naming retake
--- Who has the name: a job that has not ended, or any while a time is not over; what is known of it; who follows it.
--- nil: it is free.
+-- Unique holder: who has a name; its end frees it, or hands it to the one that follows. A name holds '<id>' of its job,
+-- or '<id> <id>' where another one waits for its end, and ends by itself only under a rule with a time.
+-- include again unique_alive
+-- lazy    naming retake name_ended
+-- keys    unique sums=totals
+local function hand_on(name, id)
+  local f = redis.pcall('HMGET', job .. id, 'st', 'queue', 'priority', 'unique')
+  redis.call('HINCRBY', sums, 'blocked', -1)
+  if f.err or f[1] ~= 'blocked' or f[4] ~= name then return redis.call('UNLINK', unique .. name) end
+  redis.call('SET', unique .. name, id)
+  ready_again(id, f[2], f[3], 0)
+end
+
+local function name_ended(id, state)
+  local f = redis.pcall('HMGET', job .. id, 'unique', 'hold')
+  local value = not f.err and f[1] and redis.call('GET', unique .. f[1]) or ''
+  local holder, follower = string.sub(value, 1, 21), string.sub(value, 23)
+  if follower == id then
+    redis.call('HINCRBY', sums, 'blocked', -1)
+    redis.call('SET', unique .. f[1], holder)
+  elseif holder == id and follower ~= '' then
+    hand_on(f[1], follower)
+  -- A time that is not over keeps the name of a job that has done its work, and a window that of any.
+  elseif holder == id and f[2] ~= 'window' and not (f[2] == 'within' and state == 'succeeded') then
+    redis.call('UNLINK', unique .. f[1])
+  end
+end
+
+-- Who has the name: a job that has not ended, or any in its time; what is known of it; who follows. nil: it is free.
 local function holder_of(name)
   local value = redis.call('GET', unique .. name)
   if not value then return nil end
   local id, follower = string.sub(value, 1, 21), string.sub(value, 23)
-  local f = alive(name, id)
+  local f = keeps_name(name, id)
   if f then return id, f, follower ~= '' and follower end
   if follower ~= '' then
     hand_on(name, follower)

@@ -1,4 +1,4 @@
--- Unique rows: what becomes of unique jobs that enqueue_unique does not store at once. Included, never run alone.
+-- Unique rows: what becomes of unique jobs that enqueue_unique does not store at once.
 -- include unique_store
 -- lazy    naming store_by_rule clashes_of
 -- keys    asked=request
@@ -16,8 +16,7 @@ local function wishes()
   return found
 end
 
--- The rows of a batch from first on. Those that are not stored are noted in twice, each with the job that stands for
--- it.
+-- The rows of a batch from first on; into twice go those not stored, each with the job that stands for it.
 local function store_by_rule(one, first, twice, limits)
   local head, rows, names = unpack(one)
   batch.limits = limits

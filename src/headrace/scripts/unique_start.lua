@@ -1,4 +1,4 @@
--- Unique start: a unique job that held its name until its start lets go of it. Included, never run alone.
+-- Unique start: a unique job that held its name until its start lets go of it.
 -- A job that has started never takes the name again.
 -- include ids
 -- lazy    naming name_started

@@ -1,9 +1,7 @@
 -- Unpark: parked jobs of a task line up at their old places.
 -- A worker asks for it that knows the task, serves their queues and claims next.
 -- include again
--- keys    parking
--- key     parked   zset    parked:<task>
--- arg     task     text
+-- keys    parked:<task> parking
 -- arg     limit    int     most jobs, at most 1000
 -- arg     names    packed  queues that it serves
 -- route   desk

@@ -1,7 +1,6 @@
 -- Walk: the jobs in several structures, one structure after the other, a bounded piece at a time; of a search those
--- that may match.
--- Behind the line of a queue come the lanes in which its limited jobs wait.
--- include slice records queue_lanes line_size own_jobs
+-- that may match. Behind the line of a queue come the lanes in which its limited jobs wait.
+-- include slice records queue_lanes line_size
 -- keys    succeeded_at=succeeded failed_at=failed cancelled_at=cancelled quarantined_at=quarantined
 -- keys    scheduled_at=scheduled ready_at=ready parked_at=parked claims_at=claims chain_at=chain
 -- arg     names   packed  structures in their order, at most 50: a state, or ready:<queue>, parked:<task>,
@@ -17,10 +16,9 @@
 -- arg     queue   text    empty: any, as for those below
 -- arg     task    text
 -- arg     key     text
--- arg     words   packed  in lower case: each is in the job's id, task, key, note, arguments, or the type and message
---                         of its error
--- arg     most    int     longest arguments that are told, in bytes, and no results; 0: everything; less than 0: ids
---                         only
+-- arg     words   packed  in lower case: each is in the id, task, key, note, arguments, or type and message of the
+--                         error
+-- arg     most    int     longest arguments told, in bytes, and no results; 0: everything; below 0: ids only
 -- route   all
 -- return  {jobs of the first structure, jobs looked at, {id, score, ...}, what is stored of each; see records.lua,
 --          cursor where there may be more: {how many of the structures are behind it, place, score, id}}
@@ -38,8 +36,7 @@ local function head_of(text)
   return string.sub(text, 1, stop and math.min(stop, HEAD) or HEAD)
 end
 
--- Whether digits may be in a number of the arguments: of wide ones, which Lua rounds, and of what it cannot read, they
--- may.
+-- Whether digits may be in a number of the arguments: in wide ones, which Lua rounds, and in unreadable ones they may.
 local function may_hold(args, digits)
   if string.find(args, '[\202\203\207\211]') then return true end
   local read, text = pcall(function() return cjson.encode(cmsgpack.unpack(args)) end)
@@ -70,8 +67,7 @@ end
 
 local rows, looked, work, at = {}, 0, 0, nil
 local fresh = true
--- The jobs of one structure; others: entries in it that stand for others, such as a class of lanes in a line, or the
--- first timer.
+-- The jobs of one structure; others: entries that stand for others: classes of lanes in a line, or the first timer.
 local function look(n, here, at_key, others)
   local _, part = slice(at_key, fresh and after or '', fresh and member or '', 0, looks - work + others, desc, low,
     high)

@@ -1,7 +1,6 @@
 -- Watch: a waiter asks for a job's end; if it is not there yet, its finish will be announced on the channel done:<id>.
 -- keys    waited job
 -- removes first waited
--- arg     id      text
 -- arg     wait    int   microseconds that the waiter is ready to wait
 -- arg     most    int   bytes of a result or error that are returned; of a longer one, their number; negative: any
 -- arg     follow  int   1: its changes are announced, too

@@ -1,15 +1,13 @@
--- Why: what keeps a job from running: its record, its place, the jobs it waits for, and live workers that may run it.
--- Changes nothing.
--- include why_others why_workers why_gates why_server
+-- Why: what keeps a job from running: its record, place, jobs that it waits for, workers for it. Changes nothing.
+-- include why_others why_workers
 -- keys    scheduled paused resumes pauses schema flow parked held cancels asked=request
--- arg     id         text
 -- arg     fields     packed  names of fields of its record
 -- arg     flow_fields packed names of fields of its workflow's record
 -- arg     limit      int     most workers that are looked at
 -- route   of id
 -- return  {now, what Redis calls the type of its record, values of its fields, values of its workflow's, {name, value,
 --         ...} of its place, others, gates, live workers, worker rows, {name, value, ...} of the server}; see
---         why_others, why_gates, why_workers and why_server for the rows. A place has of these what is known: score (in
+--         why_others and why_workers for the rows. A place has of these what is known: score (in
 --         the structure of its state), ahead, follows (its name, which the job has whose end it waits for), behind
 --         (how many jobs that it follows have not ended, 5 at most), paused, until, note (why it is paused), request
 --         (the job that a request id of this name made), schema, asked (1: its worker was told to stop it)

@@ -1,19 +1,18 @@
--- Why, others: the jobs that a job waits for: the one that has its name, the one of its key whose turn it is, those
--- that it follows, or parents that have not succeeded. Included, never run alone.
--- include ids
--- keys    job unique turn chain after
+-- Why, others: what a job waits for: the one that has its name, the one of its key whose turn it is, those that it
+-- follows, parents that have not succeeded, or the gates of its lane.
+-- include ids lanes
+-- keys    job unique turn chain after lane
 -- Parents that are looked at, and told of.
 local PARENTS, TOLD = 1000, 5
 
--- Rows are {id, state or empty: it is not stored, task, what its end means: policy of its edge or empty, packed facts
--- of a node}.
+-- Rows are {id, state or empty: not stored, task, what its end means: policy of its edge, packed facts of a node}.
 local function row_of(other)
   local f = redis.pcall('HMGET', job .. other, 'st', 'task', 'facts')
   if f.err then return {other, '', '', '', ''} end
   return {other, f[1] or '', f[2] or '', '', f[3] or ''}
 end
 
--- Who has the name of a unique job that follows it; nil: it follows none. See unique_end.lua for the value of a name.
+-- Who has the name of a unique job that follows it; nil: it follows none. See unique_holder.lua.
 local function who_has_name(name, id)
   local value = redis.call('GET', unique .. name) or ''
   return string.sub(value, 23) == id and row_of(string.sub(value, 1, 21)) or nil
@@ -60,4 +59,23 @@ local function unfinished(id, parents)
   end
   for _, row in ipairs(ended) do waits[#waits + 1] = row end
   return waits
+end
+
+-- Its score in the lane, how many are before it there, and its gates: {limit, value ('*': of all values), when it
+-- opens: 0 open, -1 when a job of it ends or it is resumed, how many hold it, why it is closed: paused | full | refused
+-- | rate} each.
+local function look_at_lane(name, id)
+  local l, met = limiting(), {}
+  local passes = l.passed_by(name)
+  passes[3] = l.class_of(name).bars
+  for _, list in ipairs(passes) do
+    for _, one in ipairs(list) do
+      local limit, value = string.match(one.name, '^([^:]*):(.*)$')
+      local opens = l.closed_until(one)
+      local why = one.limit.paused and 'paused' or opens == math.huge and 'full' or one.till > now and 'refused'
+        or 'rate'
+      met[#met + 1] = {limit, value, opens and (opens == math.huge and -1 or opens) or 0, one.held, why}
+    end
+  end
+  return redis.call('ZSCORE', lane .. name, id), redis.call('ZRANK', lane .. name, id), met
 end

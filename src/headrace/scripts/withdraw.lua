@@ -1,5 +1,6 @@
--- Withdraw: a waiting job ends as cancelled; a running one is asked to stop. Included, never run alone.
+-- Withdraw: a waiting job ends as cancelled; a running one is asked to stop.
 -- include finish take_out
+-- keys    expires totals job log
 -- Returns cancelled | asked | missing | the state in which there is nothing to cancel.
 local function withdraw(id, ttl)
   local f = redis.call('HMGET', job .. id, 'st', 'queue', 'task', 'owner')
@@ -14,4 +15,25 @@ local function withdraw(id, ttl)
   if not naming().take_out(id, state, f[2], f[3]) then return state end
   finish(id, 'cancelled', '{"type":"Cancelled","message":"cancelled before it started"}', ttl)
   return 'cancelled'
+end
+
+-- A job leaves with all that is stored of it, unless it runs; a node leaves with its workflow only.
+-- Returns deleted | missing | node | broadcast | running | blocked.
+local function discard(id)
+  if is_node(id) then return redis.call('EXISTS', job .. id) == 1 and 'node' or 'missing' end
+  local f = redis.call('HMGET', job .. id, 'st', 'queue')
+  local state = f[1]
+  if not state then return 'missing' end
+  if state == 'running' then return state end
+  if f[2] and string.sub(f[2], 1, 1) == '@' and not finals[state] then return 'broadcast' end
+  if not finals[state] then
+    local word = withdraw(id, 0)
+    return word == 'cancelled' and 'deleted' or word
+  end
+  redis.call('ZREM', finals[state], id)
+  redis.call('ZREM', expires, id)
+  redis.call('HINCRBY', totals, 'bytes', 0 - redis.call('HSTRLEN', job .. id,
+    state == 'succeeded' and 'result' or 'error'))
+  redis.call('UNLINK', job .. id, log .. id)
+  return 'deleted'
 end

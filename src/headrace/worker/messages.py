@@ -216,7 +216,7 @@ def before_start(claim: Claim, now: int, keep: int) -> Ended | None:
     return None
 
 
-# The time of its end, where a limit with full= leaves a job out: see excess.lua.
+# The time of its end, where a limit with full= leaves a job out: see lane_entry.lua.
 LEFT_OUT = 1
 _LEFT_OUT = "its limit is full, and lets other jobs start"
 _EXPIRED = "it did not start before its time was over"
