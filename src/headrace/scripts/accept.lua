@@ -1,7 +1,7 @@
 -- Accept: new jobs are stored, and become ready or scheduled; of ordered ones those wait whose turn it is not.
--- Returns ok, where all were stored, or {full, {limit, its backlog, jobs that wait in the lane}} or {full, {a job that
--- one is to follow, and which is not stored}}, where none was, or 'ok | repeated <id> <id> ...': repeated: this very
--- request was applied before; of those that were not stored, each with the job that its request id had made.
+-- Returns ok: all were stored | {full, {limit, its backlog, jobs that wait in the lane}} | {full, {id that a job is to
+-- follow, and which is not stored}}: none was | 'ok | repeated <id> <id> ...': repeated: this very request was applied
+-- before; of those that were not stored, each with the job that its request id had made.
 -- include request_ids lane_entry
 -- keys    seen=sender:<sender> scheduled
 -- arg     sender   text    a producer's slot; its requests come one after another

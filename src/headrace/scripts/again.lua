@@ -1,4 +1,4 @@
--- Again: a job that waited elsewhere lines up. Included, never run alone; the caller takes it out of its old structure.
+-- Again: a job that waited elsewhere lines up; the caller takes it out of its old structure.
 -- include turn
 -- Score 0 means: as if it came now, less what its priority is worth.
 local function ready_again(id, queue, priority, score)

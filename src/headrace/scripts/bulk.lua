@@ -1,5 +1,5 @@
 -- Bulk: which jobs a bulk operation is meant for, in bounded pieces.
--- include slice telling queue_lanes
+-- include ids slice telling
 -- keys    succeeded_at=succeeded failed_at=failed cancelled_at=cancelled quarantined_at=quarantined
 -- keys    scheduled_at=scheduled ready_at=ready parked_at=parked lane_at=lane
 -- arg     which   packed  {state, queue, task, key, cause}; empty: any
@@ -15,20 +15,12 @@ local function line_of(e)
     scheduled = scheduled_at})[e.state]
 end
 
--- Microseconds of the time at which the id was made.
-local function made_at(id)
-  local steps = 0
-  for n = 1, 8 do
-    steps = steps * 32 + (string.find('0123456789abcdefghjkmnpqrstvwxyz', string.sub(id, n, n), 1, true) or 1) - 1
-  end
-  return steps * 5000
-end
-
 -- Whether a job was there at the confirmation. Of ended jobs the score says so, which the caller has compared.
 local function was_there(e, id, score, f)
   if e.state == 'ready' then return score + (tonumber(f[5]) or 0) * 600000000 <= e.bound end
-  if e.state == 'scheduled' or e.state == 'parked' then return math.max(made_at(id), tonumber(f[6]) or 0) <= e.bound end
-  return true
+  if e.state ~= 'scheduled' and e.state ~= 'parked' then return true end
+  -- An id begins with the time at which it was made, in steps of 5 ms.
+  return math.max(number_of(id, 1, 8) * 5000, tonumber(f[6]) or 0) <= e.bound
 end
 
 local function is_meant(e, id, score, asked)

@@ -1,5 +1,5 @@
 -- Bulk count: for how many jobs a bulk operation would be, of a bounded piece.
--- include bulk ids
+-- include bulk
 -- arg     after   text  cursor: score of the last job seen, or empty
 -- arg     member  text  cursor: the last job seen
 -- arg     lane    text  cursor: the lane in which it waits, or empty

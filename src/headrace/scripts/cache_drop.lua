@@ -9,8 +9,8 @@
 -- route   home
 -- return  {{name, ...}, left}
 if first == 1 then redis.call('SET', dropped .. tag, redis.call('INCR', leases), 'EX', life) end
-local index = tag == '*' and cached or tagged .. tag
-local rows, names = redis.call('ZRANGE', index, 0, limit - 1, 'WITHSCORES'), {}
+local line = tag == '*' and cached or tagged .. tag
+local rows, gone = redis.call('ZRANGE', line, 0, limit - 1, 'WITHSCORES'), {}
 for n = 1, #rows, 2 do
   local one = rows[n]
   -- Past its end, an entry may speak of a value that was replaced since by one without the tag.
@@ -18,8 +18,8 @@ for n = 1, #rows, 2 do
     untag(one)
     redis.call('UNLINK', value .. one)
     redis.call('ZREM', cached, one)
-    names[#names + 1] = one
+    gone[#gone + 1] = one
   end
-  redis.call('ZREM', index, one)
+  redis.call('ZREM', line, one)
 end
-return {names, redis.call('ZCARD', index)}
+return {gone, redis.call('ZCARD', line)}

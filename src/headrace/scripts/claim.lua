@@ -2,19 +2,17 @@
 -- include ids wake lease unique_start serve node_start pass_over changed
 -- keys    self=owner:<owner> claims:<owner> paused scheduled last=token
 -- removes first claims
--- arg     owner      text    the incarnation
 -- arg     request    int     number of the request; the same again means: the reply was lost, answer alike
 -- arg     limit      int     most jobs, at most 1000
 -- arg     names      packed  queues, first come first
 -- arg     own        int     most jobs of the queue _own
 -- arg     passing    text    empty or, packed, {{kind, most, {task, ...}}, ...}, {queue, score, id, ...}}: no more of
---                            such kinds are claimed, others are; behind which entries of a queue the search for them
---                            goes on
+--                            such kinds are claimed, others are; the entries of queues behind which to go on
 -- route   desk
 -- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options,
---         parents, facts, ...}, lost ids, how many paused queues it met, {limited id, what it holds, ...}} | {gone}
---         With kinds to pass over also {kinds that were}, {queue, score, id of the last entry looked at, 1 where others
---         are behind it, ...}.
+--         parents, facts, ...}, lost ids, how many paused queues it met, {limited id, what it holds, ...}} | {gone};
+--         with kinds to pass over also {those that were}, {queue, score, id of the last one looked at, 1: more behind
+--         it, ...}
 -- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes,
 -- once, expires, priority, attempts, and as far as it has any, headers, cost, limited, logged.
 -- What every node has comes in a list of its own.
@@ -143,4 +141,4 @@ if large then redis.call('ZREM', claims, string.rep('-', 65)) end
 if size > 0 then redis.call('SET', last, token - 1) end
 redis.call('HSET', self, 'request', request, 'first', first)
 if not crowded then return {'ok', now, nearest, jobs, more, nodes, lost, halted, limits_held} end
-return {'ok', now, nearest, jobs, more, nodes, lost, halted, limits_held, crowded.kinds(), crowded.looked}
+return {'ok', now, nearest, jobs, more, nodes, lost, halted, limits_held, crowded.kinds, crowded.looked}

@@ -9,8 +9,7 @@ local DRAINING = setmetatable({}, {__index = function(met, owner)
 end})
 
 -- A worker counts until it has left or is reclaimed: where all were silent, its lease alone says nothing. One that is
--- shutting down counts as long as no other knows the task: else the code of that is newer, and declares the schedule
--- under another name, or no more.
+-- shutting down counts as long as no other knows the task: else newer code declares the schedule otherwise.
 local function declares(owner, name, fingerprint)
   if redis.call('HGET', known .. owner, '~' .. name) ~= fingerprint then return false end
   local task = DRAINING[owner] and redis.call('HGET', plan .. name, 'task')
@@ -32,8 +31,7 @@ local function declared(name, last, fingerprint)
   return false
 end
 
--- declared | waits: its ticks wait for a worker that declares it | orphaned. f: its source, declared, fingerprint,
--- undeclared, orphaned.
+-- declared | waits: for a worker that declares it | orphaned. f: source, declared, fingerprint, undeclared, orphaned.
 local function standing(name, f)
   if f[1] ~= 'code' then return 'declared' end
   if declared(name, f[2] or '', f[3]) then

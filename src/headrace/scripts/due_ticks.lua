@@ -47,8 +47,8 @@ local function tell_missed(name, missed)
   end
 end
 
--- The due ticks of one schedule, oldest first: {tick, due, ...}. count: how many ran, the job of the last one, whether
--- the schedule is paused now.
+-- The due ticks of one schedule, oldest first: {tick, due, ...}. count: how many ran, the last job, whether it is
+-- paused.
 local function run_due(name, f, due, count)
   local work, rules, left, missed = {unpack(f, 5, 7)}, RULES[f[5]], tonumber(f[2]), {}
   for n = 1, #due, 2 do

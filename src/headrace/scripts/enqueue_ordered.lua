@@ -2,6 +2,5 @@
 -- that follow others wait for the ends of these: as key of a batch they have {1 or 0, id, ...}, see after.
 -- include accept turn after
 -- route   desk
--- return  ok | {full, {limit, its backlog, jobs that wait}} | {full, {id of a job that is not stored}} | 'ok | repeated
---         <id> <id> ...': of those that were not stored, each with the job that its request id had made
+-- return  as accept says
 return accept(turns, nil, nil, nil, following)

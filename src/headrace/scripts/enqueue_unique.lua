@@ -3,8 +3,7 @@
 -- arg     batches  packed  as of accept; behind the key of ordered jobs, false for none, {hold, clash, microseconds,
 --                          microseconds at most} of unique ones, true for {done, existing}; behind the rows {name, ...}
 -- route   desk
--- return  as enqueue: of those not stored, each with the job that has its name or request id | 'clash <id> <id> ...':
---         none is stored; with the jobs that have their names
+-- return  as accept says, of names as of request ids | 'clash <id> <id> ...': none is stored; who has the names
 local before = redis.call('SET', seen, number, 'EX', 600, 'GET')
 -- A repeat is answered alike, though names may have changed hands.
 if before and #before > #number and string.sub(before, 1, #number + 1) == number .. '|' then

@@ -1,5 +1,5 @@
 -- Examine: jobs whose record and structures contradict each other are found and, where asked for, led back.
--- include ids crash again journal let_go take_out after
+-- include ids journal again let_go take_out after
 -- keys    scheduled parking ready parked claims cancels held chain after lane unique flow victim=owner
 -- removes first waited
 -- arg     place      text    the structure that the ids come from, such as ready:default; empty: their records

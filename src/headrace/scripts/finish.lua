@@ -1,6 +1,6 @@
 -- Finish: a job reaches a final state; the one way out, whatever the cause.
 -- The caller takes the job out of its old structure.
--- include compensate edges turn telling unique_holder
+-- include node edges turn telling unique_holder
 -- keys    succeeded failed cancelled quarantined expires totals waited chores log done
 -- batch   gone      {}   keys of the jobs that do not stay
 -- batch   indexed   {}   by state: {time, id, ...} of those that stay

@@ -1,5 +1,5 @@
 -- Cancel: nothing of a workflow starts any more, and what runs is asked to stop; a chore does it node by node.
--- include compensate
+-- include node
 -- route   of id
 -- return  asked | missing | the final state that it is in
 local f = graph().touch(id)

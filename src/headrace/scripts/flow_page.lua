@@ -10,8 +10,8 @@
 -- arg     low     text  least time of creation, such as -inf
 -- arg     high    text  greatest
 -- route   all
--- return  {count, {id, score, ...} as they stand in the index, names of fields, {{id, end of retention or 0, facts of
---         the first broken node, values}, ...}}
+-- return  {count, {id, score, ...} of the index, names of fields, {{id, end of retention or 0, facts of the first
+--         broken node, values}, ...}}
 -- Each is searched for in each row, so the last two are read of what runs only: elsewhere the state says as much.
 local FIELDS = {'definition', 'st', 'created', 'started', 'finished', 'total', 'active', 'succeeded', 'failed',
   'cancelled', 'quarantined', 'skipped', 'key', 'ttl', 'cancel', 'undoing'}

@@ -1,5 +1,5 @@
 -- Retry: a workflow goes on from its failed nodes, which run again.
--- include begin
+-- include edges
 -- route   of id
 -- return  running | missing | live (another one of its key) | undone | the state that does not allow it
 local f = graph().touch(id)

@@ -1,5 +1,5 @@
 -- Start: a workflow's roots line up, or the named nodes instead; one that was stopped goes on.
--- include begin
+-- include edges
 -- arg     names  packed  codes of nodes to start now whatever they wait for, at most 500; empty: all roots
 -- route   of id
 -- return  running | missing | the final state that it is in

@@ -4,8 +4,8 @@
 -- arg     id      text    the node that grows
 -- arg     token   int
 -- arg     nodes   packed  {code, {field, value, ...}} each
--- arg     link    packed  {join's code, edges to what begins, jobs added, 1: its output is the join's}; {} before the
---                         last call
+-- arg     link    packed  {join's code, edges to what begins, jobs added, 1: its output is the join's}, with the last
+--                         call
 -- route   desk
 -- return  ok | stale | unreserved: these numbers are not its own
 local held = redis.call('ZSCORE', claims, id)

@@ -22,15 +22,12 @@ end
 -- Live workers that hold limited jobs hear of a gate that was closed, and of the last token before: what they have
 -- claimed of it and not begun comes back. At most this many hear of it.
 local TOLD = 100
-local function tell_closed(name)
-  local word = 'closed:' .. (redis.call('GET', newest) or 0) .. ':' .. name
+local function close_gate(g, delay)
+  if not close_refused(g, delay) then return end
+  local word = 'closed:' .. (redis.call('GET', newest) or 0) .. ':' .. g.name
   for _, other in ipairs(redis.call('ZRANGE', owners_at, '(' .. now, '+inf', 'BYSCORE', 'LIMIT', 0, TOLD)) do
     if redis.call('EXISTS', slots .. other) == 1 then redis.call('PUBLISH', mail .. other, word) end
   end
-end
-
-local function close_gate(g, delay)
-  if close_refused(g, delay) then tell_closed(g.name) end
 end
 
 -- The other side closed the gate of a limit, for microseconds (0: as is usual). False: the job passed none of it.

@@ -10,19 +10,19 @@ local function is_unique(id)
 end
 local function flow_of(id) return string.sub(id, 1, 15) .. '0000' .. string.sub(id, 20, 21) end
 local function node_of(id, code) return string.sub(id, 1, 15) .. code .. string.sub(id, 20, 21) end
-local function code_of(number)
+local function code_of(number, digits)
   local code = ''
-  for _ = 1, 4 do
+  for _ = 1, digits or 4 do
     local digit = number % 32 + 1
     code = string.sub('0123456789abcdefghjkmnpqrstvwxyz', digit, digit) .. code
     number = math.floor(number / 32)
   end
   return code
 end
-local function number_of(id)
-  local number = 0
-  for n = 16, 19 do
-    number = number * 32 + string.find('0123456789abcdefghjkmnpqrstvwxyz', string.sub(id, n, n), 1, true) - 1
+local function number_of(id, first, last)
+  local sum = 0
+  for n = first or 16, last or 19 do
+    sum = sum * 32 + (string.find('0123456789abcdefghjkmnpqrstvwxyz', string.sub(id, n, n), 1, true) or 1) - 1
   end
-  return number
+  return sum
 end

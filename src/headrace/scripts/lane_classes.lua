@@ -6,11 +6,6 @@
 -- batch   classes_met  {}   by name
 -- batch   last_class   nil  the one that was asked for last
 -- batch   classes_touched  {}  by class: {score of a job that came, if one did}
--- The numbers of a limit all of whose gates have the same, and remember no more than a time and a count; else false.
-local function lone_numbers(limit)
-  return not limit.overrides and not limit.shape and (limit.most or 1) >= 1 and limit
-end
-
 -- A class by '<queue>|<limits>': its gates, and the names of its limits that go by a value.
 local function class_named(name)
   local c = batch.classes_met[name]
@@ -31,7 +26,9 @@ local function class_named(name)
   end
   if #c.valued == 1 then
     c.word, c.lead = c.valued[1], c.valued[1] .. ':'
-    c.lone = #c.names == 1 and lone_numbers(numbers_of(c.word))
+    local limit = numbers_of(c.word)
+    -- The limit, where all its gates have the same numbers, and remember no more than a time and a count.
+    c.lone = #c.names == 1 and not limit.overrides and not limit.shape and (limit.most or 1) >= 1 and limit
   end
   read_gates()
   batch.classes_met[name] = c

@@ -1,5 +1,5 @@
 -- Lane turn: jobs of one lane start until the turn of another one comes, or a gate closes.
--- include lane_classes gate_opening gate_waits
+-- include lanes
 -- lazy    limiting
 -- keys    gate
 -- batch   holding  {}  {id, what it holds, ...} of the limited jobs that this claim leases

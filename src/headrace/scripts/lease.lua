@@ -11,13 +11,6 @@ local COME_BACK, HALF, SPARED_MOST = 5000000, 0.5, 10
 -- For who finds an end that cannot be, or is over: costs as much as there are workers, no more often than they all were
 -- silent. lease: of the one at stake. Returns until when some are spared, 0 for none.
 local function repair(lease)
-  -- An end further ahead than a whole lease was written before the clock was set back: it would be believed until then.
-  local function clamped(owner, ends, length)
-    if ends <= now + length then return ends end
-    redis.call('ZADD', owners, now + length, owner)
-    return now + length
-  end
-
   local function spare(owner, ends, length, most)
     local till = now + math.min(length, COME_BACK)
     local before = redis.pcall('HMGET', about .. owner, 'spared', 'times')
@@ -32,7 +25,9 @@ local function repair(lease)
   for n = #rows - 1, 1, -2 do
     local length = tonumber(redis.pcall('HGET', about .. rows[n], 'lease')) or lease
     local stored = tonumber(rows[n + 1])
-    local ends = clamped(rows[n], stored, length)
+    local ends = math.min(stored, now + length)
+    -- An end further ahead than a whole lease was written before the clock was set back: believed till then.
+    if ends < stored then redis.call('ZADD', owners, ends, rows[n]) end
     local silent = stored <= now + length and now - (ends - length) or math.huge
     if silent < HALF * lease then return 0 end
     if silent < HALF * length then most = 1 end

@@ -6,9 +6,8 @@
 -- arg     soon       int   microseconds ahead within which a scheduled job comes due
 -- arg     look       int   most running jobs (one a worker at least), and most scheduled ones, whose queue is looked up
 -- route   all
--- return  {now, {{ready, paused}, ...} of the names, {jobs that run, those looked at, {queue, count, ...}}, {jobs that
---         come due, those looked at, {queue, count, ...}}, when the first tick is due or 0, bytes of memory used, most
---         of them or 0}
+-- return  {now, {{ready, paused}, ...} of the names, {jobs that run, those looked at, {queue, count, ...}}, the same of
+--         jobs that come due, when the first tick is due or 0, bytes of memory used, most of them or 0}
 local function queues_of(ids, counts)
   for _, id in ipairs(ids) do
     local queue = redis.pcall('HGET', job .. id, 'queue')

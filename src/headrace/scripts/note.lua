@@ -4,8 +4,8 @@
 -- removes first claims
 -- arg     request int     number of the request, which grows: an earlier or equal one stores nothing; 0: not numbered
 -- arg     notes   packed  {id, token, progress or '', text, {line, ...}, the exception that a middleware swallowed or
---                         '', {{limit, units}, ...} that it spent, JSON of its progress}, at most 1000; the last three
---                         if there are any
+--                         '', {{limit, units}, ...} that it spent, JSON of its progress}, at most 1000; three may be
+--                         left out
 -- arg     most    int     lines kept a job; the oldest go first
 -- route   desk
 -- return  notes stored

@@ -1,5 +1,5 @@
 -- Outcomes: what becomes of jobs whose starts ended without success, or added nodes.
--- include finish again crash held_gates
+-- include finish again journal held_gates
 -- lazy    outs new_handlers
 -- keys    scheduled parking parked owners about=owner known=tasks mail
 -- batch   heard   {}    tasks and queues that workers have heard of

@@ -8,7 +8,7 @@ local LOOK, FRONT = 200, 50
 
 -- Whether there is room for the kind of a task, which is taken then: crowded is {{kind, most, {task, ...}}, ...}.
 local function new_rooms(crowded)
-  local rooms, kinds, told, passed = {}, {}, {}, {}
+  local rooms, kinds, told, met, passed = {}, {}, {}, {}, {}
   for _, row in ipairs(crowded) do
     rooms[row[1]] = row[2]
     for _, task in ipairs(row[3]) do kinds[task] = row[1] end
@@ -16,7 +16,7 @@ local function new_rooms(crowded)
   local function may(queue, task)
     local kind = kinds[task or '']
     if kind and rooms[kind] <= 0 then
-      passed[kind] = true
+      if not met[kind] then met[kind], passed[#passed + 1] = true, kind end
       -- One who sleeps and has room for it hears of it, once. A token of the queue would come back to us.
       local line = wake .. queue .. '|' .. kind
       if not told[line] then redis.call('ZADD', line, 0, '') end
@@ -29,7 +29,7 @@ local function new_rooms(crowded)
   return may, passed
 end
 
--- packed: the claim's argument. Gives look(queue, left), which returns how much room is left; kinds(), those that were
+-- packed: the claim's argument. Gives look(queue, left), which returns how much room is left; kinds, those that were
 -- passed over; and looked, as the claim returns it.
 local function pass_over(packed, ways)
   local crowded, behind = unpack(cmsgpack.unpack(packed))
@@ -77,10 +77,5 @@ local function pass_over(packed, ways)
     return left
   end
 
-  local function kinds()
-    local found = {}
-    for kind in pairs(passed) do found[#found + 1] = kind end
-    return found
-  end
-  return {look = look, kinds = kinds, looked = looked}
+  return {look = look, kinds = passed, looked = looked}
 end

@@ -6,25 +6,22 @@
 -- route   desk
 -- return  {removed, left}
 local removed = 0
+local function remove(id)
+  finish(id, 'cancelled', '{"type":"Cancelled","message":"its queue was purged"}', 0)
+  removed = removed + 1
+end
 while removed < limit do
   local popped = redis.call('ZPOPMIN', ready .. queue, limit - removed)
   if #popped == 0 then break end
   for n = 1, #popped, 2 do
-    if string.byte(popped[n]) ~= 126 then
-      finish(popped[n], 'cancelled', '{"type":"Cancelled","message":"its queue was purged"}', 0)
-      removed = removed + 1
-    end
+    if string.byte(popped[n]) ~= 126 then remove(popped[n]) end
   end
   -- Those whose turn it is now are ready, too.
   line_up_all()
 end
 -- Those of its lanes, from which the classes that stood in the line have left.
-local function purge_lane(id)
-  finish(id, 'cancelled', '{"type":"Cancelled","message":"its queue was purged"}', 0)
-  removed = removed + 1
-end
 if redis.call('EXISTS', classes .. queue) == 1 then
-  limiting().clear_lanes(queue, function() return limit - removed end, purge_lane)
+  limiting().clear_lanes(queue, function() return limit - removed end, remove)
 end
 line_up_all()
 if batch.limiting then

@@ -1,5 +1,5 @@
 -- Reclaim: what a dead incarnation ran goes back to its queues, each start counted as a crash.
--- include finish line crash journal lease let_go worker_gone
+-- include finish line journal lease let_go worker_gone
 -- removes first owners
 -- keys    victim=owner:<owner> tasks:<owner> claims:<owner> cancels:<owner> replaced:<owner>
 -- arg     owner     text  the incarnation that is believed dead

@@ -31,14 +31,6 @@ local function store_round(s, rows, last)
   zrem_all(class .. s.c.name, empty)
 end
 
--- A gate of a limit as it is before a first start, and the text of one after a start of cost 1.
-local function fresh_gate(limit_name)
-  local g, first = new_gate('', limit_name), new_gate('', limit_name)
-  charge_all({first}, 1)
-  batch.gates_changed[''] = nil
-  return g, pack_gate(first)
-end
-
 -- The gates of each lane's values, and their keys. One stands for all without a record, where values have few jobs.
 local function own_gates(s, flat)
   local c, sub, found, keys = s.c, string.sub, {}, {}
@@ -48,8 +40,10 @@ local function own_gates(s, flat)
     return found
   end
   if not s.fresh then
-    local one, first = fresh_gate(c.word)
-    s.fresh, s.first = {one}, first
+    -- As it is before a first start, and as text after a start of cost 1.
+    local one, first = new_gate('', c.word), new_gate('', c.word)
+    charge_all({first}, 1)
+    batch.gates_changed[''], s.fresh, s.first = nil, {one}, pack_gate(first)
   end
   local lead, from = gate .. c.lead, c.size + 1
   for n = 1, #flat, 2 do keys[(n + 1) / 2] = lead .. sub(flat[n], from) end

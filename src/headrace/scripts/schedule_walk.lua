@@ -10,22 +10,17 @@
 local SHOWN, BACK = 7 * 86400000000, 3600000000
 local rewound = {}
 
--- Whether it stays in the line of ticks.
-local function owned(name, f)
-  local stands = standing(name, f)
-  if stands ~= 'orphaned' then return true end
-  if f[5] and now - tonumber(f[5]) >= SHOWN then
-    redis.call('ZREM', schedules, name)
-    redis.call('UNLINK', plan .. name, history .. name)
-  end
-  return false
-end
-
 local function walk(name)
   local f = redis.call('HMGET', plan .. name, 'source', 'declared', 'fingerprint', 'undeclared', 'orphaned', 'paused',
     'ended', 'seen', 'known', 'again_to')
   if not f[1] then return redis.call('ZREM', schedules, name) end
-  if not owned(name, f) then return redis.call('ZREM', ticking, name) end
+  if standing(name, f) == 'orphaned' then
+    if f[5] and now - tonumber(f[5]) >= SHOWN then
+      redis.call('ZREM', schedules, name)
+      redis.call('UNLINK', plan .. name, history .. name)
+    end
+    return redis.call('ZREM', ticking, name)
+  end
   if f[6] or f[7] then return end
   if f[8] and tonumber(f[8]) > now + BACK then
     rewound[#rewound + 1] = name

@@ -42,8 +42,7 @@ end
 
 -- The front of a line, in which classes stand: {id, score, ...} that have left it already. The claim's ways: read(id);
 -- take(queue, id, score, fields); looks: whether others of the line may have limits; full: it brings enough; may(queue,
--- task): whether there is room for a kind, and then only what has left the line is served. Returns how much room is
--- left.
+-- task): is there room for a kind, and then only what left the line is served. Returns the room left.
 local function serve_line(queue, popped, room, ways)
   local rows, left_alone, set_aside, refused, moved, whole = {}, {}, {}, false, 0, not ways.may
   local function add(flat)

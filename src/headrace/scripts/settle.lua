@@ -1,7 +1,6 @@
 -- Settle: running jobs leave their owner's claims as their outcomes say; only the newest token may.
 -- include finish outcomes journal let_go changed
 -- keys    self=owner:<owner> claims:<owner> cancels:<owner>
--- arg     owner      text    who settles
 -- arg     request    int     number of the request; the same again changes nothing
 -- arg     failure_ttl int    microseconds that a job stays whose end no outcome brought: cancelled, or unreadable
 -- arg     outcomes   packed  {kind, amount, {id, token, data, ready, ...}} each, at most 1000 starts; microseconds

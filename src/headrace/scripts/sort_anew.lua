@@ -1,5 +1,4 @@
--- Sort anew: a task or a queue has other limits, or goes by other values.
--- What waits goes where it belongs now, in pieces.
+-- Sort anew: where a task or a queue has other limits or values, what waits goes where it belongs now, in pieces.
 -- include lane_entry
 -- lazy    limiting sort_anew sort_piece
 -- keys    timers queues limited waiting classes class lane

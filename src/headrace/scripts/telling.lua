@@ -66,12 +66,6 @@ local function flood_of(cause)
   return count + 1
 end
 
--- In a flood the ids are left out.
-local function count_failure(c, id, state, few)
-  c.number, c.state = c.number + 1, state
-  if few then c.recent = string.sub(id .. ' ' .. c.recent, 1, RECENT) end
-end
-
 -- What this script has counted of each cause. The caller runs it at the end.
 local function store_causes()
   for cause, c in pairs(batch.causes) do
@@ -96,10 +90,9 @@ local function ended_badly(id, state, data)
   if flood > FEW then fields[#fields + 1], fields[#fields + 2] = 'count', flood end
   if flood <= FEW or string.find(string.format('%.0f', flood), '^10*$') then happened(state, fields) end
   local met = batch.causes[cause]
-  if not met then
-    batch.causes[cause] = {number = 0, recent = '', facts = {'task', task, 'kind', kind, 'where', where, 'line', line}}
-  end
-  count_failure(batch.causes[cause], id, state, flood <= FEW)
+  local c = met or {number = 0, recent = '', facts = {'task', task, 'kind', kind, 'where', where, 'line', line}}
+  batch.causes[cause], c.number, c.state = c, c.number + 1, state
+  if flood <= FEW then c.recent = string.sub(id .. ' ' .. c.recent, 1, RECENT) end
   if met then return end
   local last = tonumber(redis.call('ZSCORE', causes, cause) or 0)
   redis.call('ZADD', causes, now, cause)

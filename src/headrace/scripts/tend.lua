@@ -1,5 +1,5 @@
 -- Tend: a bounded piece of what scripts left to do, oldest first: of workflows, and of jobs that wait for others.
--- include drop withdraw begin
+-- include drop withdraw edges
 -- keys    after
 -- arg     limit   int   nodes, edges or jobs, at most 1000; a cancelled node counts as two
 -- arg     ttl     int   microseconds that a job stays which is cancelled since one that it follows did not succeed

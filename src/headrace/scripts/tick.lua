@@ -9,9 +9,8 @@ local BUFFER = 1000
 local WORK = {'rules', 'args', 'digits'}
 local SHARD = tonumber(string.match(prefix, ':(%d+)}:$'))
 
-local function digit(n) return string.sub('0123456789abcdefghjkmnpqrstvwxyz', n + 1, n + 1) end
 -- The last two digits of an id, shard and kind: of an ordered job, a named one, one that is both, and one of neither.
-local function kind(bits) return digit(math.floor(SHARD / 32) % 4 + bits) .. digit(SHARD % 32) end
+local function kind(bits) return code_of(SHARD % 128 + bits * 32, 2) end
 local ORDERED, NAMED, BOTH, PLAIN = kind(8), kind(4), kind(12), kind(0)
 
 -- The result is kept for the next tick.
@@ -24,35 +23,20 @@ end
 
 local RULES = kept(cmsgpack.unpack)
 -- The time of an id: eight digits of steps of 5 ms.
-local OF_TIME = kept(function(time)
-  local text = ''
-  for _ = 1, 8 do
-    text = digit(time % 32) .. text
-    time = math.floor(time / 32)
-  end
-  return text
-end)
+local OF_TIME = kept(function(time) return code_of(time, 8) end)
 
 local ENDED = {succeeded = true, failed = true, cancelled = true, quarantined = true}
-local function at_work(key)
-  local holder = redis.call('GET', turn .. key)
-  local state = holder and redis.pcall('HGET', job .. holder, 'st')
-  return type(state) == 'string' and not ENDED[state] and holder
-end
-
-local function cancel_others(key, holder, ttl)
-  for _, id in ipairs(redis.call('ZRANGE', chain .. key, 0, BUFFER)) do withdraw(id, ttl) end
-  withdraw(holder, ttl)
-end
 
 -- Whether the job may come to be: at once or after the one at work. Else why not.
 local function admitted(key, overlap, ttl)
   if overlap == 'allow_all' then return true end
-  local holder = at_work(key)
-  if not holder then return true end
+  local holder = redis.call('GET', turn .. key)
+  local state = holder and redis.pcall('HGET', job .. holder, 'st')
+  if type(state) ~= 'string' or ENDED[state] then return true end
   local behind = redis.call('ZCARD', chain .. key)
   if overlap == 'cancel_other' then
-    cancel_others(key, holder, ttl)
+    for _, id in ipairs(redis.call('ZRANGE', chain .. key, 0, BUFFER)) do withdraw(id, ttl) end
+    withdraw(holder, ttl)
     return true
   elseif overlap == 'buffer_one' and behind == 0 or overlap == 'buffer_all' and behind < BUFFER then
     return true
@@ -67,7 +51,7 @@ local function start_tick(name, tick, work, overlap, nth)
   if overlap ~= '' then policy = overlap end
   local is_ordered, is_named = policy ~= 'allow_all', held_name ~= ''
   -- An id but for its kind: the time of the tick, digits of the name, one that counts jobs of the same tick.
-  local stem = OF_TIME[math.floor(tick / 5000)] .. work[3] .. digit(nth)
+  local stem = OF_TIME[math.floor(tick / 5000)] .. work[3] .. code_of(nth, 1)
   local id, at = stem .. (is_ordered and (is_named and BOTH or ORDERED) or is_named and NAMED or PLAIN), job .. stem
   -- Of any kind: the options may have changed since it ran.
   if redis.call('EXISTS', at .. ORDERED, at .. NAMED, at .. BOTH, at .. PLAIN) > 0 then return 'twice', id end

@@ -77,17 +77,6 @@ CLASHES.trailing = function(c, id, name, args, head)
   return c.holder
 end
 
--- Another job has the name. Returns the one that stands for the new one, where that was not stored.
-local function clash(id, name, args, head, put, holder, f, follower)
-  local act = CLASHES[head[8][2]]
-  if not act then return holder end
-  if f then
-    local more = redis.call('HMGET', job .. f.id, 'queue', 'task', 'owner', 'cap')
-    f.queue, f.task, f.owner, f.cap = more[1], more[2], more[3], tonumber(more[4])
-  end
-  return act({holder = holder, f = f, follower = follower, put = put}, id, name, args, head)
-end
-
 -- A new job with its name, stored as accept stores others. blocked: it follows the one that has the name.
 local function put(id, name, args, head, blocked, cap)
   local queue, priority, delay, at, ends, fields, key = unpack(head)
@@ -111,7 +100,13 @@ local function store_named(id, name, args, head)
   local rule = head[8] == true and {'done', 'existing'} or head[8]
   if not set_name(name, id, rule) then
     local holder, f, follower = take_over(name, id, rule)
-    if holder then return rule[2] == 'existing' and holder or clash(id, name, args, head, put, holder, f, follower) end
+    local act = CLASHES[rule[2]]
+    if holder and not act then return holder end
+    if holder then
+      local more = f and redis.call('HMGET', job .. f.id, 'queue', 'task', 'owner', 'cap')
+      if f then f.queue, f.task, f.owner, f.cap = more[1], more[2], more[3], tonumber(more[4]) end
+      return act({holder = holder, f = f, follower = follower, put = put}, id, name, args, head)
+    end
   end
   if rule[2] ~= 'debounce' then return put(id, name, args, head) end
   put(id, name, args, at_time(head, now + rule[3]), false, rule[4] > 0 and now + rule[4] or nil)

@@ -1,6 +1,6 @@
 -- Walk: the jobs in several structures, one structure after the other, a bounded piece at a time; of a search those
 -- that may match. Behind the line of a queue come the lanes in which its limited jobs wait.
--- include slice records queue_lanes line_size
+-- include slice records line_size
 -- keys    succeeded_at=succeeded failed_at=failed cancelled_at=cancelled quarantined_at=quarantined
 -- keys    scheduled_at=scheduled ready_at=ready parked_at=parked claims_at=claims chain_at=chain
 -- arg     names   packed  structures in their order, at most 50: a state, or ready:<queue>, parked:<task>,
@@ -16,8 +16,7 @@
 -- arg     queue   text    empty: any, as for those below
 -- arg     task    text
 -- arg     key     text
--- arg     words   packed  in lower case: each is in the id, task, key, note, arguments, or type and message of the
---                         error
+-- arg     words   packed  in lower case: each is in the id, task, key, note, arguments, or type or text of the error
 -- arg     most    int     longest arguments told, in bytes, and no results; 0: everything; below 0: ids only
 -- route   all
 -- return  {jobs of the first structure, jobs looked at, {id, score, ...}, what is stored of each; see records.lua,

@@ -5,8 +5,8 @@
 -- arg     most    int   bytes of a result or error that are returned; of a longer one, their number; negative: any
 -- arg     follow  int   1: its changes are announced, too
 -- route   of id
--- return  {state, result or its length or false, error or its length or false} | {missing}; of one that is
---         followed also its token and words of progress
+-- return  {state, result or its length or false, error likewise} | {missing}; if followed also token and words of
+--         progress
 local f = redis.call('HMGET', job .. id, 'st', 'result', 'error')
 if not f[1] then return {'missing', false, false} end
 local finals = {succeeded = true, failed = true, cancelled = true, quarantined = true, skipped = true}

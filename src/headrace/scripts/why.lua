@@ -1,6 +1,6 @@
 -- Why: what keeps a job from running: its record, place, jobs that it waits for, workers for it. Changes nothing.
 -- include why_others why_workers
--- keys    scheduled paused resumes pauses schema flow parked held cancels asked=request
+-- keys    scheduled paused resumes pauses schema flow parked held cancels asked=request unique turn chain
 -- arg     fields     packed  names of fields of its record
 -- arg     flow_fields packed names of fields of its workflow's record
 -- arg     limit      int     most workers that are looked at
@@ -67,13 +67,14 @@ local looks = {
       tell('behind', #others > 0 and #others)
       return
     end
-    local holder = f[8] and who_has_name(f[8], id)
-    if holder then
-      others = {holder}
+    -- It follows the one that has its name: see unique_holder.lua.
+    local names = f[8] and redis.call('GET', unique .. f[8]) or ''
+    if string.sub(names, 23) == id then
+      others = {row_of(string.sub(names, 1, 21))}
       tell('follows', f[8])
     elseif f[5] then
-      local rank
-      others, rank = who_has_turn(f[5], id)
+      local holder, rank = redis.call('GET', turn .. f[5]), redis.call('ZRANK', chain .. f[5], id)
+      others = holder and {row_of(holder)} or {}
       tell('score', rank)
       tell('ahead', rank)
     end

@@ -1,7 +1,7 @@
 -- Why, others: what a job waits for: the one that has its name, the one of its key whose turn it is, those that it
 -- follows, parents that have not succeeded, or the gates of its lane.
 -- include ids lanes
--- keys    job unique turn chain after lane
+-- keys    job after lane
 -- Parents that are looked at, and told of.
 local PARENTS, TOLD = 1000, 5
 
@@ -10,18 +10,6 @@ local function row_of(other)
   local f = redis.pcall('HMGET', job .. other, 'st', 'task', 'facts')
   if f.err then return {other, '', '', '', ''} end
   return {other, f[1] or '', f[2] or '', '', f[3] or ''}
-end
-
--- Who has the name of a unique job that follows it; nil: it follows none. See unique_holder.lua.
-local function who_has_name(name, id)
-  local value = redis.call('GET', unique .. name) or ''
-  return string.sub(value, 23) == id and row_of(string.sub(value, 1, 21)) or nil
-end
-
--- Who has the turn, and the place in the chain.
-local function who_has_turn(key, id)
-  local holder = redis.call('GET', turn .. key)
-  return holder and {row_of(holder)} or {}, redis.call('ZRANK', chain .. key, id)
 end
 
 -- Of the jobs that it follows, the first whose end has not been counted.
@@ -61,9 +49,8 @@ local function unfinished(id, parents)
   return waits
 end
 
--- Its score in the lane, how many are before it there, and its gates: {limit, value ('*': of all values), when it
--- opens: 0 open, -1 when a job of it ends or it is resumed, how many hold it, why it is closed: paused | full | refused
--- | rate} each.
+-- Its score in the lane, how many are before it there, and its gates: {limit, value ('*': all), when it opens: 0 open,
+-- -1 when a job of it ends or it is resumed, how many hold it, why it is closed: paused | full | refused | rate} each.
 local function look_at_lane(name, id)
   local l, met = limiting(), {}
   local passes = l.passed_by(name)

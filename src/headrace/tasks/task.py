@@ -198,7 +198,7 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         return f"<Task {self.name}>"
 
 
-# The budget that the store assumes when a record names none (reclaim.lua, crash.lua).
+# The budget that the store assumes when a record names none (journal.lua).
 DEFAULT_CRASHES = 3
 
 
