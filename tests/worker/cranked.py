@@ -10,21 +10,23 @@ from __future__ import annotations
 import pickle
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from random import Random
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import msgspec
 
 from headrace import Headrace
+from headrace.dispatch import Ring
 from headrace.model import limit_rules
 from headrace.model.ended import Ended
 from headrace.model.ids import code_in, code_of, flow_id, is_ordered, node_id
 from headrace.model.job import Claim
 from headrace.protocol.keys import Keys
-from headrace.protocol.script import Call
+from headrace.protocol.script import Call, Script
 from headrace.settings import Settings
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (
@@ -104,10 +106,34 @@ _number = msgspec.msgpack.Decoder(int).decode
 _unpack = msgspec.msgpack.decode
 
 
+@cache
+def _argument_names(script: Script) -> list[str]:
+    return [arg.name for arg in script.header.args]
+
+
 def arguments(call: Call[Any]) -> dict[str, Any]:
     """Those of a call that are no keys, by name."""
-    names = [arg.name for arg in call.script.header.args]
+    names = _argument_names(call.script)
     return dict(zip(names, call.args[len(call.args) - len(names) :], strict=True))
+
+
+@cache
+def _places(ids: tuple[Any, ...]) -> list[int]:
+    """Which of the members of these ids owns each slot of a ring."""
+    members = [SimpleNamespace(id=id, number=number) for number, id in enumerate(ids)]
+    return [member.number for member in Ring(members).owners]
+
+
+class SharedRing:
+    """A ring whose slots are reckoned once for members of the same ids: that took a fifth of the time of a world."""
+
+    def __init__(self, members: Iterable[Any]) -> None:
+        self._members = tuple(members)
+        self._owner = _places(tuple(member.id for member in self._members))
+        self.owners = self
+
+    def __getitem__(self, slot: int) -> Any:
+        return self._members[self._owner[slot]]
 
 
 _MEMBERS: dict[str, Any] = {member.kind: member for member in get_args(Ended)}

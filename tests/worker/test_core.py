@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import accumulate
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
+from headrace import dispatch
 from headrace.model.ended import Growing, Succeeded
 from headrace.model.form import Form
 from headrace.model.job import Claim
@@ -28,7 +30,7 @@ from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Heard
 from headrace.worker.dispatcher.store_session import SCRIPTS
 from headrace.worker.messages import Begun, Done, Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
-from tests.worker.cranked import INPUTS, KINDS, QUEUES, RIVAL, Dice, Job, Session, World
+from tests.worker.cranked import INPUTS, KINDS, QUEUES, RIVAL, Dice, Job, Session, SharedRing, World
 
 # What the worlds call often.
 REFUSABLE = (
@@ -147,6 +149,7 @@ EVENTS: dict[Callable[[World], object], int] = {
 ALL, WEIGHTS = list(EVENTS), list(accumulate(EVENTS.values()))
 
 
+@patch.object(dispatch, "Ring", SharedRing)
 def play(number: int, shards: int = 1) -> World:
     dice = Dice(number)
     world = any_world(dice, shards)
