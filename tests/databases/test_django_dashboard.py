@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from http.cookiejar import CookieJar
 from pathlib import Path
@@ -74,21 +75,34 @@ class Browser:
         self.open(self.place, form)
 
 
-@pytest.fixture(params=["runserver", "uvicorn"])
-def address(tmp_path: Path, url: str, request: pytest.FixtureRequest) -> Iterator[str]:
+def shop_with_pages(directory: Path, url: str) -> Project:
     templates = {"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True, "OPTIONS": {
         "context_processors": [f"django.{name}" for name in (
             "template.context_processors.request", "contrib.auth.context_processors.auth",
             "contrib.messages.context_processors.messages")]}}  # fmt: skip
     project = Project(
-        tmp_path, url, ALLOWED_HOSTS=["127.0.0.1"], ROOT_URLCONF="urls", TEMPLATES=[templates],
+        directory, url, ALLOWED_HOSTS=["127.0.0.1"], ROOT_URLCONF="urls", TEMPLATES=[templates],
         INSTALLED_APPS=[*(f"django.contrib.{name}" for name in CONTRIB), "shop", "headrace.contrib.django"],
         MIDDLEWARE=[f"django.contrib.{name}" for name in MIDDLEWARE],
     )  # fmt: skip
     project.write("urls", URLS)
     project.write("asgi", "import django.core.asgi\napplication = django.core.asgi.get_asgi_application()\n")
+    return project
+
+
+@pytest.fixture(scope="module")
+def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with the tables of the project and its users."""
+    project = shop_with_pages(tmp_path_factory.mktemp("users"), "redis://127.0.0.1:1")
     project.tables()
     project.python(USERS)
+    return project.directory / "db.sqlite3"
+
+
+@pytest.fixture(params=["runserver", "uvicorn"])
+def address(tmp_path: Path, url: str, users: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    project = shop_with_pages(tmp_path, url)
+    shutil.copy(users, tmp_path)
     command = ["manage.py", "runserver", "127.0.0.1:0", "--noreload"]
     if request.param == "uvicorn":
         command = ["-m", "uvicorn", "asgi:application", "--port", "0"]
