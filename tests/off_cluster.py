@@ -31,7 +31,7 @@ REASONS: dict[str, str] = {
     "tests/system/test_servers.py::test_a_port_is_open_only_where_asked": "each node of a cluster has a port",
     "tests/system/test_cluster_urls.py::test_a_clusters_url_to_a_plain_server_says_so": _PLAIN,
     "tests/cli/test_cli_faults.py::test_servers_that_cannot_be_used": "its programs look up no address, and a cluster has no socket",
-    "tests/system/test_migrate.py::test_the_command_says_what_it_did": _PLAIN,
+    "tests/cli/test_cli_migrate.py::test_the_command_says_what_it_did": _PLAIN,
     "tests/system/test_cli_worker.py::test_quiet_says_nothing_when_all_is_well": _ADVICE,
     "tests/system/test_cli_worker.py::test_a_queue_of_its_tasks_that_nobody_serves": _ADVICE,
     "tests/system/test_cli_worker.py::test_no_password_is_logged": "it looks for the URL of a Unix socket",
