@@ -80,7 +80,7 @@ __all__ = tuple(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
-        if name[0] != "_" and (hint := import_module("headrace.model.elsewhere").of_package(name)):
+        if name[0] != "_" and (hint := import_module("headrace.model.elsewhere").OF_PACKAGE.get(name)):
             # An import statement drops the text of an AttributeError.
             raise ImportError(f"headrace has no {name!r}: write {hint}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -471,7 +471,7 @@ def test_the_verb_of_a_run_elsewhere_names_the_one_here(app: Headrace, name: str
         getattr(WorkflowRun(app.client, "0" * 21, "w"), name)
 
 
-@pytest.mark.parametrize("name", sorted(elsewhere._OF_PACKAGE))
+@pytest.mark.parametrize("name", sorted(elsewhere.OF_PACKAGE))
 def test_the_import_from_elsewhere_names_what_is_here(name: str) -> None:
     with pytest.raises(ImportError, match=f"headrace has no '{name}': write "):
         exec(f"from headrace import {name}")

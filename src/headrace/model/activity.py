@@ -77,7 +77,6 @@ KINDS: Mapping[str, str] = {
     "alarm_cleared": "the figure is back within the bound",
 }
 
-
 # How the built-in task of a hook is called: this, and the name of the hook.
 HOOK_TASKS = "headrace.hook."
 
@@ -252,9 +251,7 @@ def next_state(rule: AlarmRule, state: AlarmState, value: float, now: int) -> Al
 def alarm_rule(
     name: str, bounds: Mapping[str, float | Duration | None], queue: str | None, task: str | None, for_: Duration
 ) -> AlarmRule:
-    """A rule as a program declares it. ``bounds``: by figure; exactly one is given. Raises OptionsError: it cannot be
-    used.
-    """
+    """A rule as a program declares it; ``bounds`` has one, by figure. Raises OptionsError: it cannot be used."""
     given = {figure: bound for figure, bound in bounds.items() if bound is not None}
     if len(given) != 1:
         raise OptionsError(f"alarm {name!r} needs exactly one of {', '.join(FIGURES)}: make one alarm for each figure")

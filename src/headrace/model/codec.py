@@ -72,14 +72,9 @@ _decoder = msgspec.msgpack.Decoder(ext_hook=_shown)
 
 
 def encode(value: object, limit: int, what: str, encoder: msgspec.msgpack.Encoder = PLAIN) -> bytes:
-    """MessagePack of ``value``. Raises ArgumentError: a value in it has a type that cannot be sent, is cyclic or nested
-    too deeply, or an integer beyond 64 bits. Raises PayloadTooLarge: it takes more than ``limit`` bytes.
-
-    Args:
-        limit: the most bytes allowed.
-        what: how an error names the value, such as ``arguments of fetch``.
-        encoder: of the application's :class:`headrace.model.type_registry.Types`; without one, further types are
-            refused.
+    """MessagePack of ``value``; ``what`` names it in errors, such as ``arguments of fetch``. ``encoder``: of the
+    application's ``Types``; without one, further types are refused. Raises ArgumentError: a value in it cannot be sent,
+    is cyclic or nested too deeply, or an integer beyond 64 bits. Raises PayloadTooLarge: more than ``limit`` bytes.
     """
     try:
         data = encoder.encode(value)
@@ -159,7 +154,6 @@ def is_sendable(value: object, encoder: msgspec.msgpack.Encoder) -> bool:
 # Whatever it gives for an extension cannot be hashed, so that one in the place of a key is found.
 STRICT = msgspec.msgpack.Decoder(ext_hook=lambda code, data: [])  # noqa: ARG005
 
-
 _Sent = tuple[list[Any], dict[str, Any]]
 _packed_arguments: msgspec.msgpack.Decoder[_Sent] = msgspec.msgpack.Decoder(
     _Sent,
@@ -178,7 +172,6 @@ def is_json(arguments: bytes) -> bool:
 
 
 def with_signature(data: bytes, signature: bytes) -> bytes:
-    """Stored arguments with their signature behind them."""
     return data[:-1] + b',"' + signature.hex().encode() + b'"]' if is_json(data) else data + _MARK + signature
 
 
@@ -204,7 +197,6 @@ def _is_whole(data: bytes) -> bool:
 
 
 def sealed(payload: bytes) -> bytes:
-    """Encrypted bytes as a value of MessagePack."""
     return PLAIN.encode(msgspec.msgpack.Ext(SEALED, payload))
 
 
@@ -216,7 +208,6 @@ def sealed_part(data: bytes) -> bytes | None:
 
 
 def holds_sealed(data: bytes) -> bool:
-    """Whether a value is encrypted, or a part of it."""
     met: list[int] = []
     if SEALED in data:
         with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
@@ -236,9 +227,7 @@ def arguments(data: bytes) -> _Sent:
 
 
 def stored_arguments(task: str, data: bytes) -> _Sent:
-    """As :func:`arguments`. Raises CorruptRecord: no enqueue wrote these bytes. Raises ArgumentError: they are
-    nested too deeply to be read here.
-    """
+    """As :func:`arguments`. Raises CorruptRecord: no enqueue wrote these bytes. Raises ArgumentError: too deep."""
     try:
         return arguments(data)
     except RecursionError:
@@ -259,9 +248,7 @@ def stored_result(task: str, data: bytes) -> Any:
 def json_arguments(
     task: str, args: str | bytes, kwargs: str | bytes
 ) -> tuple[tuple[msgspec.Raw, ...], dict[str, msgspec.Raw]]:
-    """Arguments that are given as a JSON array and a JSON object; what they hold stays as it is. Raises ArgumentError:
-    they are something else.
-    """
+    """Arguments of a JSON array and a JSON object; the parts stay as they are. Raises ArgumentError: they are none."""
     try:
         # The whole first: the parts are passed over, not read.
         msgspec.json.decode(args)
@@ -279,9 +266,7 @@ def pack_json(task: str, positions: Sequence[Any], keywords: Mapping[str, Any], 
 
 
 def for_json(value: object, hook: Callable[[Any], Any]) -> Any:
-    """A value as JSON has it, but for numbers that it has no form for, which are texts: msgspec would make them null.
-    Raises TypeError, ValueError, RecursionError: see ``msgspec.to_builtins``.
-    """
+    """A value as JSON has it; numbers that it lacks (NaN) are texts, not null. Raises as ``msgspec.to_builtins``."""
     return _numbered(msgspec.to_builtins(value, str_keys=True, enc_hook=hook))
 
 
@@ -294,9 +279,7 @@ def _numbered(value: Any) -> Any:
 
 
 def decode(data: bytes) -> Any:
-    """The plain value of a MessagePack. Raises msgspec.DecodeError: truncated or unreadable bytes, or lists and
-    dictionaries nested too deeply to be read here.
-    """
+    """The plain value of a MessagePack. Raises msgspec.DecodeError: bytes that are unreadable or nested too deeply."""
     try:
         return _decoder.decode(data)
     except RecursionError:

@@ -109,7 +109,7 @@ _OF_JOB = {
 # Verbs of a run elsewhere -> what to write here.
 _OF_RUN = {"result": "run.wait() and run.node(name).result()", "get": "run.wait()", "status": "run.state"}
 # What people import from other queues -> what to write here.
-_OF_PACKAGE = {
+OF_PACKAGE = {
     "task": "@app.task, of app = Headrace()",
     "shared_task": "@app.task, of app = Headrace(); for an application that is made later, Tasks()",
     "chain": "a workflow: @app.workflow",
@@ -155,10 +155,6 @@ def of_job(name: str) -> str:
 
 def of_run(name: str) -> str:
     return f"a workflow run has no {name!r}" + (f": write {_OF_RUN[name]}" if name in _OF_RUN else "")
-
-
-def of_package(name: str) -> str:
-    return _OF_PACKAGE.get(name, "")
 
 
 def of_app(name: str) -> str:

@@ -20,8 +20,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     Attributes:
         id: of the row of the table.
-        severity: ``error``: work is lost or stands still; ``warn``: it may be; ``unknown``: it could not be
-            seen.
+        severity: ``error``: work is lost or stands still; ``warn``: it may be; ``unknown``: it was not seen.
         meaning: what is wrong, in words.
         command: what repairs it; empty: nothing that a command could do.
         evidence: ten at most.
@@ -238,14 +237,6 @@ def _skew(least: float, most: float | None = None) -> Callable[[Sight], str | No
     return fault
 
 
-def _trip(sight: Sight) -> str | None:
-    return None if sight.trip is None else f"p99 {sight.trip * 1000:.1f} ms" if sight.trip > 0.01 else ""
-
-
-def _slow(sight: Sight) -> str | None:
-    return None if sight.slow is None else f"{sight.slow} entries" if sight.slow else ""
-
-
 def _kernel(sight: Sight) -> str | None:
     said = list[str]()
     if sight.info.get("overcommit_memory") == "0":
@@ -254,10 +245,6 @@ def _kernel(sight: Sight) -> str | None:
         said.append("transparent_hugepage always")
     # Another machine's kernel does not tell.
     return ", ".join(said) or ("" if "overcommit_memory" in sight.info else None)
-
-
-def _user(sight: Sight) -> str | None:
-    return "user default" if sight.user in ("", "default") and sight.remote else ""
 
 
 # Kilobytes of a server's memory on the disk that each server has after a while.
@@ -340,11 +327,18 @@ CHECKS: tuple[Check, ...] = (
         "swap", "warn", "a part of the server's memory is on the disk: scripts that need it wait",
         "swapoff -a, or add memory", _over("swapped", MOST_SWAPPED),
     ),
-    Check("slow-scripts", "warn", "scripts of Headrace are in the slow log", "redis-cli SLOWLOG GET", _slow),
-    Check("round-trip", "warn", "the way to the server is slow", "place workers near the server", _trip),
+    Check(
+        "slow-scripts", "warn", "scripts of Headrace are in the slow log", "redis-cli SLOWLOG GET",
+        lambda sight: None if sight.slow is None else f"{sight.slow} entries" if sight.slow else "",
+    ),
+    Check(
+        "round-trip", "warn", "the way to the server is slow", "place workers near the server",
+        lambda sight: None if sight.trip is None else f"p99 {sight.trip * 1000:.1f} ms" if sight.trip > 0.01 else "",
+    ),
     Check(
         "user", "warn", "any client of the server may read and change jobs",
-        "headrace acl worker, and give the worker a user of its own", _user,
+        "headrace acl worker, and give the worker a user of its own",
+        lambda sight: "user default" if sight.user in ("", "default") and sight.remote else "",
     ),
     Check(
         "tls", "warn", "jobs cross the network in the clear", "write rediss:// in the URL",
@@ -354,9 +348,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def judged(sight: Sight, *, worker: bool = False) -> list[Finding]:
-    """What the checks find, the errors first; what the server does not tell is ``unknown``. ``worker``: only what a
-    worker reports before it starts, and nothing that is unknown.
-    """
+    """Findings, the errors first. ``worker``: only what it reports before it starts, and nothing that is unknown."""
     found: list[Finding] = []
     for check in CHECKS:
         if worker and not check.worker:

@@ -79,35 +79,17 @@ if TYPE_CHECKING:
 else:
     _parts = {name: kind for name, (_, kind) in RETRY_PARTS.items()}
     _own = _parts | {name: row.kind for name, row in OVERRIDES.items() if name != "retries"}
+    _renamed = {name: row.stored for name, row in OVERRIDES.items() if row.stored}
+    _fields = [(name, kind | None, None) for name, kind in _own.items()]
     Overrides = msgspec.defstruct(
-        "Overrides",
-        [(name, kind | None, None) for name, kind in _own.items()],
-        frozen=True,
-        omit_defaults=True,
-        kw_only=True,
-        rename={name: row.stored for name, row in OVERRIDES.items() if row.stored},
-        module=__name__,
+        "Overrides", _fields, frozen=True, omit_defaults=True, kw_only=True, rename=_renamed, module=__name__
     )
-    Options = msgspec.defstruct(
-        "Options",
-        [*((name, Any, row.default) for name, row in ROWS.items()), ("overrides", Overrides, Overrides())],
-        frozen=True,
-        kw_only=True,
-        module=__name__,
-    )
+    _fields = [*((name, Any, row.default) for name, row in ROWS.items()), ("overrides", Overrides, Overrides())]
+    Options = msgspec.defstruct("Options", _fields, frozen=True, kw_only=True, module=__name__)
     _shared = {name: b"" if name == "headers" else row.default for name, row in traveling("field", "enqueue").items()}
-    Form = msgspec.defstruct(
-        "Form",
-        [
-            ("task", str),
-            ("queue", str, _shared.pop("queue")),
-            ("options", bytes, b""),
-            *((name, Any, default) for name, default in _shared.items()),
-        ],
-        frozen=True,
-        gc=False,
-        module=__name__,
-    )
+    _fields = [("task", str), ("queue", str, _shared.pop("queue")), ("options", bytes, b"")]
+    _fields += [(name, Any, default) for name, default in _shared.items()]
+    Form = msgspec.defstruct("Form", _fields, frozen=True, gc=False, module=__name__)
 
 
 class NewJob(msgspec.Struct, frozen=True, gc=False):
@@ -130,9 +112,6 @@ _pack = msgspec.msgpack.Encoder().encode
 _overrides = msgspec.msgpack.Decoder(Overrides)
 _NOT_AFTER = ("delay", "at", "ordered", "unique")
 _SHARED = tuple(name for name in Form.__struct_fields__ if name not in ("task", "options", "headers"))
-
-
-# -- from what is given to checked options ---------------------------------------------------------------------------
 
 
 def of_task(given: Mapping[str, Any]) -> Options:
@@ -220,9 +199,6 @@ def _consistent(options: Options) -> Options:
     return options
 
 
-# -- from checked options to what is stored, and back ------------------------------------------------------------------
-
-
 def form_of(task: str, options: Options) -> Form:
     """What the jobs of a task with these options share. Their ids must say it if they are ordered or unique."""
     return Form(
@@ -250,13 +226,9 @@ def asked(form: Form) -> dict[str, Any]:
 def changed(form: Form, given: Mapping[str, Any]) -> Form:
     own = overrides_of(form)
     known = Options(
-        retries=Retry(max=own.retries or 0),
-        timeout=own.timeout,
-        hard_timeout=own.hard_timeout,
-        headers=tuple(shown(form.headers).items()),
-        overrides=own,
-        **{name: getattr(form, name) for name in _SHARED},
-    )
+        retries=Retry(max=own.retries or 0), timeout=own.timeout, hard_timeout=own.hard_timeout,
+        headers=tuple(shown(form.headers).items()), overrides=own, **{name: getattr(form, name) for name in _SHARED},
+    )  # fmt: skip
     options = of_call(known, given)
     retries = given.get("retries")
     form = form_of(form.task, options)

@@ -36,7 +36,6 @@ SHORTEST = 4
 # Of the lines of a text, which a traceback shows one by one.
 _SHORTEST_LINE = 8
 
-
 # Stands among the places of secret values: all arguments, the result and the texts of errors are encrypted.
 ALL = "!"
 

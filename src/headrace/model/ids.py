@@ -18,7 +18,6 @@ FINAL = ("succeeded", "failed", "cancelled", "quarantined")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@+-]{0,127}")
 
-
 # The queue of Headrace's own jobs, which every worker serves; and how the names of their tasks begin.
 OWN_QUEUE = "_own"
 OWN_TASKS = "headrace."
@@ -87,9 +86,7 @@ def shard_for(name: str, count: int) -> int:
 def tag_for(namespace: str, shard: int, parts: Sequence[int]) -> str:
     """The hash tag of a shard on a cluster. Of N shards that came together, number k is in the middle of cell (c + k)
     mod N of N equal cells of slots, c that of the first one's fixed tag. So 12 are even on 2, 3, 4, 6 and 12 nodes.
-
-    Args:
-        parts: how many came first, and how many were added each time. A first one alone counts with the next part.
+    ``parts``: how many came first, and how many were added each time. A first one alone counts with the next part.
     """
     home = f"{namespace}:0"
     if shard == 0:
@@ -123,7 +120,6 @@ def _high(number: int) -> str:
 
 
 def on_shard(id: str, shard: int) -> str:
-    """The same id, but for its shard."""
     return id[:-2] + _PAIRS[shard]
 
 
@@ -164,7 +160,6 @@ def siblings_of(id: str, codes: str) -> list[str]:
 
 
 def code_in(id: str) -> str:
-    """The code in a node's id: see :func:`code_of`."""
     return id[15:19]
 
 

@@ -40,8 +40,7 @@ class JobError(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Why a start did not succeed, as structured text (JSON in the record's ``error`` field).
 
     Attributes:
-        type: qualified name of the exception, or ``Crashed``, ``HardTimeLimit``, ``Interrupted``, ``Lost``, ``Corrupt``
-            or ``Expired``.
+        type: qualified name of the exception, or ``Crashed``, ``HardTimeLimit``, ``Interrupted``, ``Expired``, ...
         message: text of the exception, capped.
         traceback: formatted traceback, capped from the front: the last lines tell.
         attempt: which start it was, from 1.
@@ -75,7 +74,6 @@ class JobError(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 MESSAGE_CAP = 4_000
 TRACEBACK_CAP = 16_000
-
 
 # Microseconds of waiting that one level of priority is worth: a ready job is scored by when it became ready, less that.
 HEAD_START = 600_000_000
@@ -155,9 +153,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def waited(self) -> int | None:
-        """Microseconds from when it became ready until this start; None where that is unknown. A start that crashed,
-        was interrupted or refused lines up where it stood before it ran.
-        """
+        """Microseconds from ready to this start; None: unknown. After a crash a job lines up where it stood before."""
         known = self.ready and not (self.crashes or self.interruptions or self.limited)
         return max(0, self.token - self.ready) if known else None
 

@@ -32,9 +32,7 @@ class Slotted:
     """
 
     def __init__(self, position: Position, further: Callable[[Any], Any] = refuse) -> None:
-        """What stands for nothing is as it is. ``position``: tells the place of what a value stands for; None: it is a
-        plain value. ``further``: gives what is sent for a value that MessagePack has no form for.
-        """
+        """``position``: the place of what a value stands for; None: plain. ``further``: what is sent for others."""
         self.met = 0
         self._position = position
         self._further = further
@@ -323,9 +321,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_journal(data: bytes | None, count: int) -> tuple[AttemptRecord, ...]:
-    """The starts that a job's journal keeps, in order; none where it is absent or unreadable. ``count``: how many were
-    added to it.
-    """
+    """The starts that a journal keeps, in order; none where it is unreadable. ``count``: how many were added to it."""
     if not data:
         return ()
     try:
@@ -335,18 +331,11 @@ def parse_journal(data: bytes | None, count: int) -> tuple[AttemptRecord, ...]:
     left_out = max(0, count - len(rows))
     return tuple(
         AttemptRecord(
-            number=n + 1 if n < JOURNAL_FIRST else n + 1 + left_out,
-            ready_us=ready,
-            started_us=started,
-            ended_us=ended,
-            worker=worker,
-            outcome=outcome,
-            error=error,
-            signal=signal or None,
-            exit_code=None if code < 0 else code,
+            number=n + 1 if n < JOURNAL_FIRST else n + 1 + left_out, ready_us=ready, started_us=started, ended_us=ended,
+            worker=worker, outcome=outcome, error=error, signal=signal or None, exit_code=None if code < 0 else code,
         )
         for n, (ready, started, ended, worker, outcome, error, signal, code) in enumerate(rows)
-    )
+    )  # fmt: skip
 
 
 T = TypeVar("T")

@@ -117,9 +117,7 @@ def rate_fields(rate: Rate) -> dict[str, str]:
 
 
 def rate_of(fields: Mapping[str, str]) -> Rate | None:
-    """A limit's rate of its fields; None: it has none. Raises OptionsError, ValueError, KeyError: they
-    are no numbers of a rate, or not of this machine.
-    """
+    """A limit's rate of its fields; None: it has none. Raises OptionsError, ValueError, KeyError: it cannot be read."""
     if not fields.get("rate"):
         return None
     n, shape = float(fields["rate"]), fields.get("shape") or "even"
@@ -170,8 +168,7 @@ class LimitRule(msgspec.Struct, frozen=True):
         name: of the limit.
         rate: None: any.
         concurrency: None: any.
-        by: the argument, or ``key`` for the job's key; each of its values has a limit of its own; empty: all jobs
-            share one.
+        by: the argument, or ``key``; each of its values has a limit of its own; empty: all jobs share one.
         queue: all jobs of this queue have the limit; empty: those of tasks that name it.
         backlog: the most jobs that may wait in a lane; 0: any number.
         full: what becomes of jobs that come while as many run as may run at once.
@@ -205,10 +202,6 @@ class LimitRule(msgspec.Struct, frozen=True):
 
 def concurrency_fields(concurrency: Concurrency) -> dict[str, str]:
     return {"most": str(concurrency.n)}
-
-
-def numbers_of(fields: Mapping[str, str]) -> tuple[Rate | None, Concurrency | None]:
-    return rate_of(fields), Concurrency(int(fields["most"])) if fields.get("most") else None
 
 
 class NamedLimit(Protocol):
@@ -250,16 +243,13 @@ def limit_rule(
     if full not in get_args(Full):
         raise OptionsError(f"limit {name}: full must be one of {', '.join(get_args(Full))}, not {full!r:.80}")
     if full != "wait" and Concurrency not in found:
-        raise OptionsError(
-            f"limit {name}: full={full!r} says what to do while as many run as may: give Concurrency(...)"
-        )
+        what = f"full={full!r} says what to do while as many run as may"
+        raise OptionsError(f"limit {name}: {what}: give Concurrency(...)")
     return LimitRule(name, found.get(Rate), found.get(Concurrency), by or "", queue or "", backlog or 0, full)
 
 
 def limit_names(option: str, value: object) -> tuple[str, ...]:
-    """The names of a task's limits, which are given by name or as limits. Raises OptionsError: it is not a list of
-    limits, or they are too many.
-    """
+    """The names of a task's limits, given by name or as limits. Raises OptionsError: these are none, or too many."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise OptionsError(f"{option} must be a list of limits, or of their names, not {value!r:.80}")
     names: list[str] = []
@@ -286,9 +276,7 @@ def check_units(units: object) -> int:
 
 
 def pause_of(after: Duration | None) -> int:
-    """Microseconds for which a refused call closes a limit; 0: as is usual. Raises OptionsError: it is not a duration,
-    or more than a year.
-    """
+    """Microseconds for which a refused call closes a limit; 0: as is usual. Raises OptionsError: more than a year."""
     pause = 0.0 if after is None else seconds(after, "RateLimited: after")
     if pause > 366 * 86400:
         raise OptionsError(f"RateLimited: after must be at most a year, not {after!r}")
@@ -436,8 +424,7 @@ class LimitPage(Page[LimitState], frozen=True):
 
     Attributes:
         now: server time, microseconds.
-        limited: tasks and queues, as ``task:NAME`` and ``queue:NAME``, and the names of their limits; only where one
-            limit is looked at.
+        limited: the names of the limits of ``task:NAME`` and ``queue:NAME``; only where one limit is looked at.
     """
 
     now: int
@@ -445,9 +432,7 @@ class LimitPage(Page[LimitState], frozen=True):
 
 
 def part_of(given: object) -> tuple[Part, list[str]]:
-    """What an operator sets: a :class:`Rate` or :class:`Concurrency`, or a weight, as a part and its fields. Raises
-    OptionsError: it is not one of these.
-    """
+    """What an operator sets (a rate, a concurrency or a weight) as a part and its fields. Raises OptionsError."""
     if isinstance(given, Rate):
         return "rate", [word for pair in rate_fields(given).items() for word in pair]
     if isinstance(given, Concurrency):
@@ -458,9 +443,7 @@ def part_of(given: object) -> tuple[Part, list[str]]:
 
 
 def name_of(value: object) -> str:
-    """What a value is called in the store: a text, a number or what else a job may be limited by. Raises OptionsError:
-    no argument of a job has such a value.
-    """
+    """What a value is called in the store. Raises OptionsError: no argument of a job has such a value."""
     try:
         return value_name(_pack(value))
     except (TypeError, ValueError, OverflowError) as error:
@@ -489,22 +472,11 @@ def state_of(row: list[Any], now: int) -> LimitState:
         if not 0 < one.until <= now:
             fields.update(one.fields)
             until = max(until, one.until or 1 << 53) if one.part == "paused" else until
-    rate, concurrency = numbers_of(fields)
+    concurrency = Concurrency(int(fields["most"])) if fields.get("most") else None
     opens = number(opens)
     return LimitState(
-        name.decode("utf-8", "replace"),
-        None if value == ALL else unquote(value),
-        fields.get("by", ""),
-        fields.get("queue", ""),
-        rate,
-        concurrency,
-        float(fields.get("weight") or 1),
-        "paused" in fields,
-        0 if until == 1 << 53 else until,
-        own if value != ALL else overrides_of(for_all),
-        None if held < 0 else held,
-        waiting,
-        None if opens < 0 else opens,
-        number(fields.get("backlog")),
-        fields.get("full", "wait"),
-    )
+        name.decode("utf-8", "replace"), None if value == ALL else unquote(value), fields.get("by", ""),
+        fields.get("queue", ""), rate_of(fields), concurrency, float(fields.get("weight") or 1), "paused" in fields,
+        0 if until == 1 << 53 else until, own if value != ALL else overrides_of(for_all), None if held < 0 else held,
+        waiting, None if opens < 0 else opens, number(fields.get("backlog")), fields.get("full", "wait"),
+    )  # fmt: skip

@@ -111,9 +111,7 @@ def changes_of(name: str) -> str:
 
 
 def change_after(begin: datetime, end: datetime, step: timedelta = timedelta(days=1)) -> datetime | None:
-    """The first moment after ``begin``, until ``end``, at which the clock of their zone has changed; to the second.
-    ``step``: a clock that changes and changes back within it was not changed.
-    """
+    """When a clock changes after ``begin``, until ``end``, to the second; no change that is undone within ``step``."""
     zone, shift = begin.tzinfo, begin.utcoffset()
     low, last = begin.astimezone(UTC), end.astimezone(UTC)
     while low < last:

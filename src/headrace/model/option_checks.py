@@ -13,7 +13,6 @@ from headrace.errors import OptionsError
 from headrace.model.ids import check_name, is_plain
 from headrace.model.job import MOST_PRIORITY
 from headrace.model.notation import EPOCH
-from headrace.model.retry import Retry, policy
 from headrace.settings import seconds
 
 Travel = Literal["field", "enqueue", "override", "request", "task"]
@@ -66,7 +65,6 @@ class OptionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows_of(kind: Any) -> dict[str, OptionRow]:
-    """The rows of one of the dictionaries in ``options.py``, by option."""
     return {name: wanted.__metadata__[0] for name, wanted in kind.__annotations__.items()}
 
 
@@ -83,9 +81,7 @@ priority = whole(-MOST_PRIORITY, MOST_PRIORITY)
 
 
 def is_name(value: object) -> TypeGuard[str]:
-    """Whether it is a text of 1 to 256 characters that can be sent. Half a surrogate pair, as a command line has for
-    bytes that are no UTF-8, cannot.
-    """
+    """Whether it is a text of 1 to 256 characters that can be sent; half a surrogate pair of a shell cannot."""
     if not isinstance(value, str) or not 0 < len(value) <= 256:
         return False
     try:
@@ -134,10 +130,6 @@ def span(name: str, value: Any) -> float:
     return found
 
 
-def time(name: str, value: Any) -> float:
-    return seconds(value, name)
-
-
 def limit(name: str, value: Any) -> float:
     if value == math.inf:
         return 0.0
@@ -150,10 +142,6 @@ def queue(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise OptionsError(f"{name} must be the name of a queue, not {value!r}")
     return check_name("queue", value)
-
-
-def retries(name: str, value: Any) -> Retry:  # noqa: ARG001 - one shape for all checks
-    return policy(value)
 
 
 def predecessors(name: str, value: Any) -> str:
@@ -176,13 +164,15 @@ def places(name: str, value: Any) -> str:
     return value
 
 
-def durability(name: str, value: Any) -> str:
-    if value not in ("memory", "fsync", "replicated"):
-        raise OptionsError(f"{name} must be 'memory', 'fsync' or 'replicated', not {value!r:.80}")
-    return str(value)
+def word(*known: str) -> Callable[[str, Any], str]:
+    def check(name: str, value: Any) -> str:
+        if value not in known:
+            *some, last = map(repr, known)
+            raise OptionsError(f"{name} must be {', '.join(some)} or {last}, not {value!r:.80}")
+        return str(value)
+
+    return check
 
 
-def trace(name: str, value: Any) -> str:
-    if value not in ("parent", "link"):
-        raise OptionsError(f"{name} must be 'parent' or 'link', not {value!r:.80}")
-    return str(value)
+durability = word("memory", "fsync", "replicated")
+trace = word("parent", "link")

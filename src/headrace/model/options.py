@@ -12,7 +12,7 @@ from headrace.model import option_checks as check
 from headrace.model.headers import check as check_headers
 from headrace.model.limit_rules import GivenLimits, limit_names
 from headrace.model.option_checks import Flag, OptionRow, rows_of
-from headrace.model.retry import Retry
+from headrace.model.retry import Retry, policy
 from headrace.model.unique_rules import UNIQUE, GivenUnique
 from headrace.settings import Duration, microseconds, seconds
 
@@ -30,334 +30,179 @@ OWN_AT_ONCE = 2
 SIZE_FLAGS = {"process": "--processes", "fork": "--forks", "thread": "--threads", "async": "--concurrency"}
 
 
+# fmt: off
 class JobOptions(TypedDict, total=False):
     """What one job may ask for; a task gives the defaults. None stands for an option that is not given."""
 
-    queue: Annotated[
-        str | None,
-        OptionRow(
-            check=check.queue,
-            doc="the queue in which it waits; ``default``.",
-            travels="field",
-            default="default",
-            envelope="the queue; a name like a task's",
-            flag=Flag(value="NAME", text="The queue."),
-        ),
-    ]
-    priority: Annotated[
-        int | None,
-        OptionRow(
-            check=check.priority,
-            doc="-100 to 100, higher starts sooner; one level is worth ten minutes of waiting.",
-            travels="field",
-            kind=int,
-            default=0,
-            claimed=True,
-            envelope="-100 to 100, higher starts sooner",
-            flag=Flag(value="N", text="-100 to 100; higher starts sooner."),
-        ),
-    ]
-    delay: Annotated[
-        Duration | None,
-        OptionRow(
-            check=lambda name, value: microseconds(seconds(value, name)),
-            doc="how long it waits before it becomes ready. Not with ``at``.",
-            travels="enqueue",
-            kind=int,
-            default=0,
-            unit="wait",
-            envelope="microseconds until it becomes ready, from the moment that it is stored",
-            flag=Flag(value="TIME", text="Start it after TIME, such as 5m."),
-        ),
-    ]
-    at: Annotated[
-        datetime | None,
-        OptionRow(
-            check=check.moment,
-            doc="when it becomes ready: a datetime with a time zone.",
-            travels="enqueue",
-            kind=int,
-            default=0,
-            unit="moment",
-            envelope="when it becomes ready, microseconds since 1970 (UTC); not with `delay`",
-        ),
-    ]
-    expires: Annotated[
-        Duration | None,
-        OptionRow(
-            check=lambda name, value: microseconds(seconds(value, name, zero=False)),
-            doc="it must start within this, or ends as cancelled.",
-            travels="enqueue",
-            kind=int,
-            default=0,
-            claimed=True,
-            unit="wait",
-            envelope="microseconds within which it must start, from the moment that it is stored",
-            flag=Flag(value="TIME", text="Start it within TIME, or cancel it."),
-        ),
-    ]
-    retries: Annotated[
-        int | Retry | None,
-        OptionRow(
-            check=check.retries,
-            doc="further starts after an error: a number, or a :class:`Retry`.",
-            travels="override",
-            kind=int,
-            default=Retry(max=0),
-            envelope="further starts after an error, 0 to 1000",
-        ),
-    ]
-    timeout: Annotated[
-        Duration | None,
-        OptionRow(
-            check=check.limit,
-            doc="soft limit: raises ``SoftTimeLimit`` in the job. ``math.inf``: none, though the task has one.",
-            travels="override",
-            kind=float,
-            unit="limit",
-            envelope="soft limit of a start, microseconds; 0: none",
-        ),
-    ]
-    hard_timeout: Annotated[
-        Duration | None,
-        OptionRow(
-            check=check.limit,
-            doc="the runner is killed. ``math.inf``: as if not given, ``timeout`` plus ``kill_timeout``, if any.",
-            travels="override",
-            kind=float,
-            unit="limit",
-            envelope="hard limit of a start, microseconds; 0: none",
-        ),
-    ]
-    max_crashes: Annotated[
-        int | None,
-        OptionRow(
-            check=check.whole(1, 1000),
-            doc="how often it may take its runner down before it is quarantined, 1 to 1000.",
-            travels="field",
-            kind=int,
-            default=0,
-            stored="budget",
-            envelope="crashes after which it is quarantined, 1 to 1000; 0: as the worker says",
-        ),
-    ]
-    result_ttl: Annotated[
-        Duration | None,
-        OptionRow(
-            check=check.time,
-            doc="how long a success and its result stay; 0 removes it at once.",
-            travels="override",
-            kind=float,
-            stored="keep",
-            unit="time",
-            envelope="microseconds that a success stays",
-        ),
-    ]
-    failure_ttl: Annotated[
-        Duration | None,
-        OptionRow(
-            check=check.time,
-            doc="how long it stays when it failed, was cancelled or quarantined.",
-            travels="override",
-            kind=float,
-            stored="keep_failed",
-            unit="time",
-            envelope="microseconds that any other end stays",
-        ),
-    ]
-    at_most_once: Annotated[
-        bool | None,
-        OptionRow(
-            check=check.flag,
-            doc="never start it twice: a start that is lost fails it.",
-            travels="field",
-            kind=bool,
-            default=False,
-            stored="once",
-            claimed=True,
-            envelope="at most one start",
-        ),
-    ]
-    key: Annotated[
-        str | None,
-        OptionRow(
-            check=check.text,
-            doc="the customer, the account, ...: a worker starts jobs of one key in order.",
-            travels="field",
-            default="",
-            claimed=True,
-            envelope="for order and affinity, 1 to 256 characters",
-            flag=Flag(value="TEXT", text="A worker starts jobs of one key in order."),
-        ),
-    ]
-    ordered: Annotated[
-        bool | None,
-        OptionRow(
-            check=check.flag,
-            doc="jobs of one ``key`` run one at a time, in the order in which they became ready, whichever workers run "
+    queue: Annotated[str | None, OptionRow(
+        check=check.queue, travels="field", default="default",
+        doc="the queue in which it waits; ``default``.",
+        envelope="the queue; a name like a task's",
+        flag=Flag(value="NAME", text="The queue."),
+    )]
+    priority: Annotated[int | None, OptionRow(
+        check=check.priority, travels="field", kind=int, default=0, claimed=True,
+        doc="-100 to 100, higher starts sooner; one level is worth ten minutes of waiting.",
+        envelope="-100 to 100, higher starts sooner",
+        flag=Flag(value="N", text="-100 to 100; higher starts sooner."),
+    )]
+    delay: Annotated[Duration | None, OptionRow(
+        check=lambda name, value: microseconds(seconds(value, name)), travels="enqueue", kind=int, default=0,
+        unit="wait",
+        doc="how long it waits before it becomes ready. Not with ``at``.",
+        envelope="microseconds until it becomes ready, from the moment that it is stored",
+        flag=Flag(value="TIME", text="Start it after TIME, such as 5m."),
+    )]
+    at: Annotated[datetime | None, OptionRow(
+        check=check.moment, travels="enqueue", kind=int, default=0, unit="moment",
+        doc="when it becomes ready: a datetime with a time zone.",
+        envelope="when it becomes ready, microseconds since 1970 (UTC); not with `delay`",
+    )]
+    expires: Annotated[Duration | None, OptionRow(
+        check=lambda name, value: microseconds(seconds(value, name, zero=False)), travels="enqueue", kind=int,
+        default=0, claimed=True, unit="wait",
+        doc="it must start within this, or ends as cancelled.",
+        envelope="microseconds within which it must start, from the moment that it is stored",
+        flag=Flag(value="TIME", text="Start it within TIME, or cancel it."),
+    )]
+    retries: Annotated[int | Retry | None, OptionRow(
+        check=lambda _, value: policy(value), travels="override", kind=int, default=Retry(max=0),
+        doc="further starts after an error: a number, or a :class:`Retry`.",
+        envelope="further starts after an error, 0 to 1000",
+    )]
+    timeout: Annotated[Duration | None, OptionRow(
+        check=check.limit, travels="override", kind=float, unit="limit",
+        doc="soft limit: raises ``SoftTimeLimit`` in the job. ``math.inf``: none, though the task has one.",
+        envelope="soft limit of a start, microseconds; 0: none",
+    )]
+    hard_timeout: Annotated[Duration | None, OptionRow(
+        check=check.limit, travels="override", kind=float, unit="limit",
+        doc="the runner is killed. ``math.inf``: as if not given, ``timeout`` plus ``kill_timeout``, if any.",
+        envelope="hard limit of a start, microseconds; 0: none",
+    )]
+    max_crashes: Annotated[int | None, OptionRow(
+        check=check.whole(1, 1000), travels="field", kind=int, default=0, stored="budget",
+        doc="how often it may take its runner down before it is quarantined, 1 to 1000.",
+        envelope="crashes after which it is quarantined, 1 to 1000; 0: as the worker says",
+    )]
+    result_ttl: Annotated[Duration | None, OptionRow(
+        check=lambda name, value: seconds(value, name), travels="override", kind=float, stored="keep", unit="time",
+        doc="how long a success and its result stay; 0 removes it at once.",
+        envelope="microseconds that a success stays",
+    )]
+    failure_ttl: Annotated[Duration | None, OptionRow(
+        check=lambda name, value: seconds(value, name), travels="override", kind=float, stored="keep_failed",
+        unit="time",
+        doc="how long it stays when it failed, was cancelled or quarantined.",
+        envelope="microseconds that any other end stays",
+    )]
+    at_most_once: Annotated[bool | None, OptionRow(
+        check=check.flag, travels="field", kind=bool, default=False, stored="once", claimed=True,
+        doc="never start it twice: a start that is lost fails it.",
+        envelope="at most one start",
+    )]
+    key: Annotated[str | None, OptionRow(
+        check=check.text, travels="field", default="", claimed=True,
+        doc="the customer, the account, ...: a worker starts jobs of one key in order.",
+        envelope="for order and affinity, 1 to 256 characters",
+        flag=Flag(value="TEXT", text="A worker starts jobs of one key in order."),
+    )]
+    ordered: Annotated[bool | None, OptionRow(
+        check=check.flag, travels="enqueue", kind=bool, default=False,
+        doc="jobs of one ``key`` run one at a time, in the order in which they became ready, whichever workers run "
             "them; the next one waits until the one before has ended, retries included.",
-            travels="enqueue",
-            kind=bool,
-            default=False,
-            envelope="jobs of one `key` run one at a time; the id must say so, too",
-            flag=Flag(text="With --key: run one job of the key at a time, in order, on any worker."),
-        ),
-    ]
-    cost: Annotated[
-        int | None,
-        OptionRow(
-            check=check.whole(1, 1_000_000_000),
-            doc="of how many starts it uses up the rates of its limits, a whole number; 1.",
-            travels="field",
-            kind=int,
-            default=0,
-            claimed=True,
-            envelope="of how many starts it uses up the rates of its limits; 0: of one",
-            flag=Flag(value="N", text="Use up the rates of its limits as N starts do."),
-        ),
-    ]
-    headers: Annotated[
-        Mapping[str, str | None] | None,
-        OptionRow(
-            check=check_headers,
-            doc="texts by name that travel beside the arguments: at most 16, and 4,096 bytes in all. A job that is "
+        envelope="jobs of one `key` run one at a time; the id must say so, too",
+        flag=Flag(text="With --key: run one job of the key at a time, in order, on any worker."),
+    )]
+    cost: Annotated[int | None, OptionRow(
+        check=check.whole(1, 1_000_000_000), travels="field", kind=int, default=0, claimed=True,
+        doc="of how many starts it uses up the rates of its limits, a whole number; 1.",
+        envelope="of how many starts it uses up the rates of its limits; 0: of one",
+        flag=Flag(value="N", text="Use up the rates of its limits as N starts do."),
+    )]
+    headers: Annotated[Mapping[str, str | None] | None, OptionRow(
+        check=check_headers, travels="field", kind=bytes, default=(), claimed=True,
+        doc="texts by name that travel beside the arguments: at most 16, and 4,096 bytes in all. A job that is "
             "made in a job inherits that one's; a text of None drops an inherited header. Given in several places they "
             "add up.",
-            travels="field",
-            kind=bytes,
-            default=(),
-            claimed=True,
-            envelope="[headers](envelope.md#headers): at most 16, and 4,096 bytes in all",
-        ),
-    ]
-    note: Annotated[
-        str | None,
-        OptionRow(
-            check=check.text,
-            doc="a text for people, 1 to 256 characters, which lists of jobs show.",
-            travels="field",
-            default="",
-            stored="label",
-            envelope="a text for people, 1 to 256 characters",
-            flag=Flag(value="TEXT", text="A text that lists of jobs show."),
-        ),
-    ]
+        envelope="[headers](envelope.md#headers): at most 16, and 4,096 bytes in all",
+    )]
+    note: Annotated[str | None, OptionRow(
+        check=check.text, travels="field", default="", stored="label",
+        doc="a text for people, 1 to 256 characters, which lists of jobs show.",
+        envelope="a text for people, 1 to 256 characters",
+        flag=Flag(value="TEXT", text="A text that lists of jobs show."),
+    )]
     unique: Annotated[GivenUnique, UNIQUE]
     # The verb that stores a job knows these three, and nothing else: no record and no envelope has them.
-    durability: Annotated[
-        Literal["memory", "fsync", "replicated"] | None,
-        OptionRow(
-            check=check.durability,
-            doc="what has the job when the call that stores it returns: the server's ``memory``, its disk too "
+    durability: Annotated[Literal["memory", "fsync", "replicated"] | None, OptionRow(
+        check=check.durability, travels="request", default="",
+        doc="what has the job when the call that stores it returns: the server's ``memory``, its disk too "
             "(``fsync``), or ``replicas`` (``replicated``); the setting ``durability``.",
-            travels="request",
-            default="",
-            flag=Flag(value="NAME", text="Return when it is as safe: memory, fsync or replicated."),
-        ),
-    ]
-    replicas: Annotated[
-        int | None,
-        OptionRow(
-            check=check.whole(1, 100),
-            doc='how many replicas have it, with ``durability="replicated"``; the setting ``replicas``.',
-            travels="request",
-            kind=int,
-            default=0,
-            flag=Flag(value="N", text="With --durability replicated: on N replicas."),
-        ),
-    ]
+        flag=Flag(value="NAME", text="Return when it is as safe: memory, fsync or replicated."),
+    )]
+    replicas: Annotated[int | None, OptionRow(
+        check=check.whole(1, 100), travels="request", kind=int, default=0,
+        doc='how many replicas have it, with ``durability="replicated"``; the setting ``replicas``.',
+        flag=Flag(value="N", text="With --durability replicated: on N replicas."),
+    )]
 
-    after_commit: Annotated[
-        Any,
-        OptionRow(
-            check=check.transaction,
-            doc="whether it waits for the commit of an open transaction: True, False, the alias of a database, a "
+    after_commit: Annotated[Any, OptionRow(
+        check=check.transaction, travels="request",
+        doc="whether it waits for the commit of an open transaction: True, False, the alias of a database, a "
             "session, or ``outbox``; as the tie to the database says (docs/django.md, docs/sqlalchemy.md).",
-            travels="request",
-        ),
-    ]
+    )]
 
 
 class CallOptions(JobOptions, total=False):
     """What ``task.options(...)`` takes."""
 
-    after: Annotated[
-        Any,
-        OptionRow(
-            check=check.predecessors,
-            doc="a stored job, or a list of at most 1,000 (handles or ids), which it follows: it waits, ``blocked``, "
+    after: Annotated[Any, OptionRow(
+        check=check.predecessors, travels="enqueue", default="",
+        doc="a stored job, or a list of at most 1,000 (handles or ids), which it follows: it waits, ``blocked``, "
             "until all have succeeded, and is cancelled when one has ended otherwise. Not with ``delay``, ``at``, "
             "``ordered`` or ``unique``.",
-            travels="enqueue",
-            default="",
-            flag=Flag(value="ID", text="Start it when the job ID has succeeded; cancel it when that ended otherwise."),
-        ),
-    ]
-    after_failure: Annotated[
-        bool | None,
-        OptionRow(
-            check=check.flag,
-            doc="with ``after``: it starts when these jobs have ended, however.",
-            travels="enqueue",
-            kind=bool,
-            default=False,
-            flag=Flag(text="With --after: start it after any end of that job."),
-        ),
-    ]
+        flag=Flag(value="ID", text="Start it when the job ID has succeeded; cancel it when that ended otherwise."),
+    )]
+    after_failure: Annotated[bool | None, OptionRow(
+        check=check.flag, travels="enqueue", kind=bool, default=False,
+        doc="with ``after``: it starts when these jobs have ended, however.",
+        flag=Flag(text="With --after: start it after any end of that job."),
+    )]
 
-    request_id: Annotated[
-        str | None,
-        OptionRow(
-            check=check.text,
-            doc="within the settings' ``request_id_ttl`` time, enqueues with the same id make one job.",
-            travels="request",
-            default="",
-            envelope="one id makes one job, 1 to 256 characters",
-            flag=Flag(value="TEXT", text="Enqueues with the same text make one job."),
-        ),
-    ]
+    request_id: Annotated[str | None, OptionRow(
+        check=check.text, travels="request", default="",
+        doc="within the settings' ``request_id_ttl`` time, enqueues with the same id make one job.",
+        envelope="one id makes one job, 1 to 256 characters",
+        flag=Flag(value="TEXT", text="Enqueues with the same text make one job."),
+    )]
 
 
 class TaskOptions(JobOptions, total=False):
     """What ``@app.task(...)`` takes."""
 
     name: Annotated[str | None, OptionRow(check=check.text, doc="instead of ``module.function``.", travels="task")]
-    kind: Annotated[
-        TaskKind | None,
-        OptionRow(
-            check=check.text,
-            doc="who runs it: ``process`` (default), ``fork`` (a child per job) or ``thread``; ``async``: coroutines.",
-            travels="task",
-        ),
-    ]
-    loose: Annotated[
-        bool | None,
-        OptionRow(
-            check=check.flag,
-            doc="arguments without an annotation may arrive as another type: a tuple as a list, a UUID as a text.",
-            travels="task",
-        ),
-    ]
-    trace: Annotated[
-        Literal["parent", "link"] | None,
-        OptionRow(
-            check=check.trace,
-            doc="its first starts belong to the trace of their sender (``parent``), or begin one that links to it "
+    kind: Annotated[TaskKind | None, OptionRow(
+        check=check.text, travels="task",
+        doc="who runs it: ``process`` (default), ``fork`` (a child per job) or ``thread``; ``async``: coroutines.",
+    )]
+    loose: Annotated[bool | None, OptionRow(
+        check=check.flag, travels="task",
+        doc="arguments without an annotation may arrive as another type: a tuple as a list, a UUID as a text.",
+    )]
+    trace: Annotated[Literal["parent", "link"] | None, OptionRow(
+        check=check.trace, travels="task",
+        doc="its first starts belong to the trace of their sender (``parent``), or begin one that links to it "
             "(``link``), whatever the setting ``traces`` says of the others.",
-            travels="task",
-        ),
-    ]
-    encrypt: Annotated[
-        bool | None,
-        OptionRow(
-            check=check.flag,
-            doc="its arguments, results and error texts are encrypted; the setting ``encryption_keys`` has the keys.",
-            travels="task",
-        ),
-    ]
+    )]
+    encrypt: Annotated[bool | None, OptionRow(
+        check=check.flag, travels="task",
+        doc="its arguments, results and error texts are encrypted; the setting ``encryption_keys`` has the keys.",
+    )]
     limits: Annotated[GivenLimits, OptionRow(check=limit_names, doc="at most 4, of ``app.limit``.", travels="task")]
 
 
+# fmt: on
 # No caller gives it: the signature of a task does, see hidden_values.py.
 _SECRETS = OptionRow(
     check=check.places,

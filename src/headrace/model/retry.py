@@ -7,15 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from headrace.errors import (
-    CancelRequested,
-    Interrupt,
-    JobInterrupted,
-    OptionsError,
-    RetryAfter,
-    Snooze,
-    SoftTimeLimit,
-)
+from headrace.errors import CancelRequested, Interrupt, JobInterrupted, OptionsError, RetryAfter, Snooze, SoftTimeLimit
 from headrace.settings import Duration, seconds
 
 # Arguments of a retry policy elsewhere -> the one here. Not in ``elsewhere.py``: that imports the options, which import
@@ -37,11 +29,6 @@ _ELSEWHERE = {
     "autoretry_for": "on=(...)",
     "throws": "never=(...)",
 }
-
-
-def _instead(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, 1)
-    return _ELSEWHERE.get(name) or " or ".join(f"{one}=" for one in close or known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +62,9 @@ class Retry:
                 raise OptionsError(f"Retry takes named arguments only: write Retry(max={args[0]!r:.80})")
             for name in given:
                 if name not in cls.__slots__:
-                    raise OptionsError(f"Retry has no argument {name!r}: write {_instead(name, cls.__slots__)}")
+                    near = difflib.get_close_matches(name, cls.__slots__, 1) or cls.__slots__
+                    instead = _ELSEWHERE.get(name) or " or ".join(f"{one}=" for one in near)
+                    raise OptionsError(f"Retry has no argument {name!r}: write {instead}")
             return object.__new__(cls)
 
     def __post_init__(self) -> None:
@@ -104,9 +93,7 @@ class Retry:
         return isinstance(error, tuple(self.on)) and not isinstance(error, tuple(self.never))
 
     def wait(self, failures: int, dice: float) -> float:
-        """Seconds until the start after the ``failures``-th error (counted from 1). ``dice``: a random number from 0 to
-        1.
-        """
+        """Seconds until the start after the ``failures``-th error, from 1. ``dice``: a random number from 0 to 1."""
         shift = 1 + self.jitter * (2 * dice - 1)
         if isinstance(self.delay, tuple):
             delays = cast("tuple[float, ...]", self.delay)
@@ -136,9 +123,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _classes(name: str, value: Any) -> tuple[type[BaseException], ...]:
-    """Exception classes as ``isinstance`` takes them. Raises OptionsError: the value is not a list or tuple of
-    exception classes.
-    """
+    """Exception classes as ``isinstance`` takes them. Raises OptionsError: it is not a list or tuple of these."""
     one = value.__name__ if isinstance(value, type) else "TimeoutError"
     hint = f"give {name} a tuple of exception classes: Retry({name}=({one},))"
     if not isinstance(value, list | tuple):

@@ -45,9 +45,7 @@ class Seal:
     """
 
     def __init__(self, namespace: str, signing: str, encryption: str = "", *, required: bool = False) -> None:
-        """Make one. Of each ring, keys with a space between two, the first signs or encrypts, and each one reads.
-        Raises MissingExtra: there are keys to encrypt with, and ``cryptography`` is not installed.
-        """
+        """Make one. The first key of each ring signs or encrypts, each one reads. Raises MissingExtra: cryptography."""
         self.required = required
         self.closed = False
         self._namespace = namespace
@@ -61,8 +59,6 @@ class Seal:
                 text = "encryption_keys needs cryptography: pip install 'headrace[encryption]'"
                 raise MissingExtra(text) from None
             self._cipher: Any = AESGCM
-
-    # -- what is stored ---------------------------------------------------------------------------------------------
 
     def jobs(self, jobs: Sequence[NewJob]) -> list[NewJob]:
         return [msgspec.structs.replace(job, args=self.arguments(job.form, job.id, job.args)) for job in jobs]
@@ -122,8 +118,6 @@ class Seal:
         sealed = base64.b64encode(self.encrypted("error", claim.task, claim.id, whole)).decode()
         return error_json(msgspec.structs.replace(error, sealed=sealed))
 
-    # -- what is read -----------------------------------------------------------------------------------------------
-
     def opened(self, claim: Claim) -> Claim:
         """A claim with plain arguments and inputs, checked before anything of it is decoded. Raises BadSignature: a
         signature is required, and it has none that is right. Raises NotDecrypted: a key is missing, or another program
@@ -177,7 +171,6 @@ class Seal:
         return codec.PLAIN.encode(msgspec.msgpack.Decoder(ext_hook=put).decode(data))
 
     def opened_record(self, record: Record) -> Record:
-        """The same job, with plain arguments and result."""
         result = record.packed_result
         return dataclasses.replace(
             record,
@@ -219,8 +212,6 @@ class Seal:
 
     def _bound(self, part: str, task: str, id: str) -> bytes:
         return _encode((self._namespace, part, task, id))
-
-    # -- signatures -------------------------------------------------------------------------------------------------
 
     def check(self, claim: Claim) -> None:
         """Raises BadSignature: the arguments have no signature, or none of these keys made it for this job."""

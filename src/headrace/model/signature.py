@@ -71,9 +71,7 @@ class Parameters:
         return self.others is not None and name not in self.positions
 
     def bound(self, args: Positions, kwargs: Keywords) -> tuple[Positions, Keywords]:
-        """Arguments that fit, each by position where it can be; one call has one form. Raises ArgumentError: one is
-        missing, unexpected, or given twice.
-        """
+        """Arguments by position where they can be: one call has one form. Raises ArgumentError: they do not fit."""
         names = self.positions
         if len(args) > len(names) and self.rest is None:
             raise self._misfit(f"takes at most {len(names)} arguments by position, got {len(args)}")
@@ -202,9 +200,7 @@ def packed_open(task: str, values: Named, limit: int, slotted: job_record.Slotte
 
 
 def named_fault(error: Exception, task: str, values: Named, limit: int, types: Types, secrets: str = "") -> Exception:
-    """Why arguments cannot be sent, with the name of the first one that cannot even be sent alone. ``secrets``: where
-    secret values stand: of these no place is named, since keys are values.
-    """
+    """Why arguments cannot be sent, by the first that cannot alone. In a secret no place: keys are values, too."""
     for _, name, value in values:
         try:
             path = "" if hides(secrets, name.removeprefix("*")) else codec.culprit(name, value, types.encoder)
@@ -231,9 +227,7 @@ class Signature:
     """
 
     def __init__(self, task: str, function: Callable[..., Any], types: Types, *, loose: bool = False) -> None:
-        """Read a signature. ``types``: the application's. ``loose``: let values without an annotation arrive as another
-        type, a tuple as a list.
-        """
+        """Read a signature. ``loose``: values without an annotation may arrive as another type, a tuple as a list."""
         self.task = task
         self.parameters = Parameters(task, function)
         self.further = types
@@ -299,9 +293,7 @@ class Signature:
         return self.parameters.accepts(name, count)
 
     def unpack(self, data: bytes) -> tuple[Positions, Keywords]:
-        """Positions and keywords to call the function with, converted to its annotations. Raises ArgumentError: they do
-        not fit the function as it is here. Raises CorruptRecord: no enqueue wrote these bytes.
-        """
+        """Arguments as the annotations say. Raises ArgumentError: they do not fit. Raises CorruptRecord: unreadable."""
         if data == NOTHING and self._bare:
             return (), {}
         if (found := self._by_position(data)) is not None:
@@ -357,9 +349,7 @@ class Signature:
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """Parameter -> its default, as it would arrive if it were given: of a ``float``, 1 is 1.0. One that cannot be
-        sent, and so cannot be given, is left out.
-        """
+        """Parameter -> its default as it would arrive: of a ``float``, 1 is 1.0. What cannot be sent is left out."""
         found: dict[str, Any] = {}
         for one in inspect.signature(self._function).parameters.values():
             if one.default is inspect.Parameter.empty or not codec.is_sendable(one.default, self._encoder):

@@ -21,7 +21,6 @@ _HEAD = re.compile(
 )
 _FRAME = re.compile(rb'  File "[^\n]*", line [0-9?]+ in [^\n]*\n|  (\.\.\.|<[^\n]*>)\n|  Extension modules: [^\n]*\n')
 
-
 # A frame of the code that runs a job: the stack is one of a job. Of a deep stack this frame is cut off.
 _OF_A_JOB = re.compile(rb'runner[/\\]execute\.py", line |\n  \.\.\.\n')
 
@@ -83,9 +82,7 @@ def parted(data: bytes) -> tuple[bytes, bytes]:
 
 
 def jobs_first(data: bytes, most: int) -> bytes:
-    """The stacks of a runner in at most this many bytes: first those of jobs, each from its innermost frame on. A
-    runner of threads writes its idle ones, too, and may write them first.
-    """
+    """The stacks of a runner, cut to ``most`` bytes: those of jobs first, since threads may write idle ones first."""
     starts = [found.start() for found in _HEAD.finditer(data)]
     each = [data[start:end] for start, end in zip(starts, [*starts[1:], len(data)], strict=False)]
     of_jobs = [one for one in each if _OF_A_JOB.search(one)]

@@ -150,9 +150,7 @@ def _lost(model: Any, back: Any) -> str | None:
 
 
 def refused(task: str, name: str, found: Change, reason: str, secret: bool) -> ArgumentError:
-    """What is said of an argument that would not arrive as it is. ``reason``: why its annotation is not gone by; empty:
-    it is. ``secret``: no place in it is named, since keys are values.
-    """
+    """Why an argument would not arrive as it is; ``reason`` the annotation does not help. ``secret``: name no place."""
     path = f" at {name}{found.path}" if found.path and not secret else ""
     fault = (
         f"argument {name!r} of {task}: {type(found.sent).__name__} would arrive as {type(found.back).__name__}{path}"
@@ -266,9 +264,7 @@ class ResultType:
         return data
 
     def unpack(self, data: bytes) -> Any:
-        """The result that :meth:`pack` packed, converted to the return annotation. Raises ResultMismatch: it does
-        not fit.
-        """
+        """The result that :meth:`pack` packed, as the annotation says. Raises ResultMismatch: it does not fit."""
         try:
             return self._decoder.decode(data or codec.NONE)
         except RecursionError:

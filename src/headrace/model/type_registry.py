@@ -56,9 +56,6 @@ def _of_text(kind: Any, plain: Any) -> Any:
     return kind(plain)
 
 
-# -- numpy ------------------------------------------------------------------------------------------------------------
-
-
 def _from_scalar(value: Any) -> Any:
     numpy: Any = sys.modules["numpy"]
     if isinstance(value, (numpy.datetime64, numpy.timedelta64)):
@@ -105,9 +102,6 @@ def _to_array(_: Any, plain: Any) -> Any:
     return numpy.lib.format.read_array(io.BytesIO(_bytes(plain)), allow_pickle=False)
 
 
-# -- pandas -----------------------------------------------------------------------------------------------------------
-
-
 def _from_frame(value: Any) -> bytes:
     if type(value) is not sys.modules["pandas"].DataFrame or len(set(map(type, value.columns))) > 1:
         raise Unfit("it is not a plain DataFrame whose columns have names of one type")
@@ -137,9 +131,6 @@ def _bytes(plain: Any) -> bytes:
     if not isinstance(plain, bytes):
         raise Unfit(f"expected bytes, got {_kind(plain)}")
     return plain
-
-
-# -- pydantic ---------------------------------------------------------------------------------------------------------
 
 
 def _from_model(value: Any) -> Any:
@@ -249,8 +240,7 @@ class Types:
 
         Args:
             cls: the class. What MessagePack has a form for (numbers, texts, dataclasses, ...) cannot be added.
-            encode: gives what stands for a value: numbers, texts, bytes, lists, dictionaries, or other values that
-                can be sent.
+            encode: gives what stands for a value: numbers, texts, bytes, lists or others that can be sent.
             decode: makes the value again of what arrives, which is plain: what an argument without an annotation
                 would be, a list for a tuple. Where it raises, the argument does not fit; it is also called at the
                 enqueue.
@@ -271,9 +261,7 @@ class Types:
         self._added[cls] = (encode, decode)
 
     def joined(self, other: Types) -> Types:
-        """What knows what both know, without a change of either. Raises OptionsError: a class was added to both, with
-        other functions.
-        """
+        """What both know, without a change of either. Raises OptionsError: one class, added with two functions."""
         made = Types()
         for cls, functions in (*self._added.items(), *other._added.items()):
             made.add(cls, *functions)
@@ -296,12 +284,8 @@ class Types:
         return (typing.get_origin(kind) or kind) in self._added
 
     def encode(self, value: Any) -> Any:
-        """What stands for a value; msgspec calls it for what MessagePack has no form for. Raises TypeError: there is
-        nothing, or its encode raised.
-        """
-        return self._encoded(value, type(value))
-
-    def _encoded(self, value: Any, kind: Any) -> Any:
+        """What stands for a value that MessagePack has no form for. Raises TypeError: nothing, or its encode raised."""
+        kind = cast(Any, type(value))
         encode = next((self._added[base][0] for base in kind.__mro__ if base in self._added), None)
         if encode is None:
             if (family := family_of(kind)) is None:
@@ -318,9 +302,7 @@ class Types:
         return made
 
     def decode(self, kind: Any, plain: Any) -> Any:
-        """The value of what arrived; msgspec calls it for each class that it does not know, and checks what it gives.
-        Raises ValueError: it does not fit.
-        """
+        """The value of what arrived, for a class that msgspec does not know. Raises ValueError: it does not fit."""
         if kind is object:
             return plain
         kind = typing.get_origin(kind) or kind
@@ -382,7 +364,8 @@ def reason_unchecked(annotation: Any, types: Types) -> str:
         return annotation.reason
     try:
         msgspec.msgpack.Decoder(annotation)
-        unknown = next((cls for cls in _custom(kinds.type_info(annotation)) if not types.knows(cls)), None)
+        inner = (one.cls for one in _within(kinds.type_info(annotation)) if isinstance(one, kinds.CustomType))
+        unknown = next((cls for cls in inner if not types.knows(cls)), None)
     except Exception as error:  # noqa: BLE001 - msgspec raises what it meets
         return str(error)
     return f"MessagePack has no {full_name(unknown)}: app.types.add(...) says how one is sent" if unknown else ""
@@ -403,9 +386,7 @@ def is_open(annotation: Any) -> bool:
 
 
 def has_records(annotation: Any, types: Types | None = None) -> bool:
-    """Whether values of an annotation are, or hold, records whose classes may be extended: what that adds gets lost.
-    ``types``: the application's: it says itself what becomes of the classes that it added.
-    """
+    """Whether values of an annotation hold records whose classes may be extended; not those that ``types`` added."""
     kinds_of_records = (kinds.StructType, kinds.DataclassType, kinds.NamedTupleType, kinds.TypedDictType)
     return any(
         isinstance(kind, kinds_of_records)
@@ -416,10 +397,6 @@ def has_records(annotation: Any, types: Types | None = None) -> bool:
         )
         for kind in _within(kinds.type_info(annotation))
     )
-
-
-def _custom(kind: Any) -> Iterator[type]:
-    return (inner.cls for inner in _within(kind) if isinstance(inner, kinds.CustomType))
 
 
 def _within(kind: Any) -> Iterator[kinds.Type]:

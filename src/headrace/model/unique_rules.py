@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import msgspec
 
@@ -46,9 +46,7 @@ class UniqueRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
         return common or [self.hold, self.clash, self.span, self.most]
 
     def check_times(self, *, delayed: bool, expires: int) -> None:
-        """Refuse what contradicts the rule. Raises OptionsError: the job has a time of its own, or would expire before
-        it becomes ready.
-        """
+        """Raises OptionsError: the job has a time of its own, or would expire before it becomes ready."""
         if delayed and self.clash in _TIMING:
             raise OptionsError(f"unique ({self.clash}) says when the job becomes ready: give no delay= and no at=")
         if self.clash == "debounce" and 0 < expires <= self.span:
@@ -57,7 +55,18 @@ class UniqueRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
             raise OptionsError("expires must be more than per of Throttle: the job may expire before the window ends")
 
 
-class Unique(msgspec.Struct, frozen=True):
+class Uniqueness(msgspec.Struct, frozen=True):
+    """What :class:`Unique` and the like are; they check what they are given."""
+
+    @property
+    def rule(self) -> UniqueRule:
+        raise NotImplementedError
+
+    def __post_init__(self) -> None:
+        _ = self.rule
+
+
+class Unique(Uniqueness, frozen=True):
     """One job of a name at a time; the name is made of the task and its arguments.
 
     While a job holds the name, an enqueue of the same name makes no second one: see ``clash``. Every end of the job
@@ -86,9 +95,6 @@ class Unique(msgspec.Struct, frozen=True):
     within: Duration | None = None
     clash: Clash = "existing"
 
-    def __post_init__(self) -> None:
-        _ = self.rule
-
     @property
     def rule(self) -> UniqueRule:
         text, by = _named(self.text, self.by)
@@ -105,7 +111,7 @@ class Unique(msgspec.Struct, frozen=True):
         return UniqueRule(text, self.until or "done", self.clash, by=by)
 
 
-class Latest(msgspec.Struct, frozen=True):
+class Latest(Uniqueness, frozen=True):
     """One job of a name runs, and at most one waits, with the newest arguments.
 
     While a job of the name runs, an enqueue makes one that follows its end. Each later one replaces the arguments and
@@ -121,16 +127,13 @@ class Latest(msgspec.Struct, frozen=True):
     by: str | Sequence[str] | None = None
     text: str | None = None
 
-    def __post_init__(self) -> None:
-        _ = self.rule
-
     @property
     def rule(self) -> UniqueRule:
         text, by = _named(self.text, self.by)
         return UniqueRule(text, clash="latest", by=by)
 
 
-class Debounce(msgspec.Struct, frozen=True):
+class Debounce(Uniqueness, frozen=True):
     """A job becomes ready when its name was not enqueued for some time; the last enqueue wins.
 
     Each enqueue before that replaces the arguments and options, and begins the wait anew. One that comes while the job
@@ -150,9 +153,6 @@ class Debounce(msgspec.Struct, frozen=True):
     by: str | Sequence[str] | None = None
     text: str | None = None
 
-    def __post_init__(self) -> None:
-        _ = self.rule
-
     @property
     def rule(self) -> UniqueRule:
         text, by = _named(self.text, self.by)
@@ -162,7 +162,7 @@ class Debounce(msgspec.Struct, frozen=True):
         return UniqueRule(text, "start", "debounce", wait, most, by)
 
 
-class Throttle(msgspec.Struct, frozen=True):
+class Throttle(Uniqueness, frozen=True):
     """One job of a name in each window of time, which begins with the first enqueue and does not end with the job.
 
     Attributes:
@@ -180,9 +180,6 @@ class Throttle(msgspec.Struct, frozen=True):
     by: str | Sequence[str] | None = None
     text: str | None = None
 
-    def __post_init__(self) -> None:
-        _ = self.rule
-
     @property
     def rule(self) -> UniqueRule:
         text, by = _named(self.text, self.by)
@@ -192,28 +189,19 @@ class Throttle(msgspec.Struct, frozen=True):
         return UniqueRule(text, "window", clash, microseconds(span("Throttle: per", self.per)), by=by)
 
 
-class Uniqueness(Protocol):
-    """What :class:`Unique` and the like are."""
-
-    @property
-    def rule(self) -> UniqueRule: ...
-
-
 # What may be given for the option; False: not unique, though the task is.
 GivenUnique: TypeAlias = Uniqueness | str | Literal[False] | None
 
 
 def unique_rule(option: str, value: object) -> UniqueRule | None:
-    """The rule of what was given for the option; a text stands for ``Unique(text=...)``. Raises OptionsError: it is
-    none.
-    """
+    """The rule of what was given for the option; a text is ``Unique(text=...)``. Raises OptionsError: it is none."""
     if value is False:
         return None
     if isinstance(value, UniqueRule):
         return _carried(value)
     if isinstance(value, str):
         return Unique(text=value).rule
-    if not isinstance(value, (Unique, Latest, Debounce, Throttle)):
+    if not isinstance(value, Uniqueness):
         kinds = "Unique(...), Latest(...), Debounce(...), Throttle(...), a text or False"
         raise OptionsError(f"{option} must be {kinds}, not {value!r:.80}")
     return value.rule

@@ -83,8 +83,7 @@ class NewNode(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         form: as of any job; ``delay`` counts from the moment its parents are done.
-        args: MessagePack of ``[args, kwargs]``, with a slot where a parent's output goes
-            (:func:`headrace.model.job_record.fill`).
+        args: MessagePack of ``[args, kwargs]``, with a slot (``job_record.fill``) where a parent's output goes.
         parents: numbers, in edge order: slots and ``when`` are positions in it.
         children: number of each, and the policy of the edge to it.
         facts: packed :class:`NodeFacts`.
@@ -269,8 +268,7 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         id: the workflow's.
-        lapses_us: when it will be removed; 0: it was started and has not ended, or is kept for ever. One that is not
-            started has an end, too.
+        lapses_us: when it will be removed; 0: it has not ended, or is kept for ever. Before its start it is set, too.
         first_failed: what is stored of the node that failed first; :attr:`failed_node` names it.
         fields: every stored field, undecoded; a page leaves arguments and globals out.
         finder: gives what reads the arguments of a definition's workflows; None: they are read plain.
@@ -356,9 +354,7 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
 
     @property
     def globals(self) -> dict[str, Any]:
-        """What all nodes whose function takes it were given, as plain values; empty on a page. Raises CorruptRecord: no
-        create wrote these bytes.
-        """
+        """What all nodes that take it were given, as plain values; none on a page. Raises CorruptRecord: unreadable."""
         try:
             return dict(codec.decode(self.fields.get("globals", EMPTY)))
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
@@ -415,9 +411,7 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
 
 
 def fields_of(claim: Claim, headers: Mapping[str, str] | None = None) -> dict[str, str | int]:
-    """``job``, ``task``, ``queue``, ``attempt``, ``correlation``; ``workflow`` and ``node``; ``trace_id``: where known.
-    ``headers``: of the claim, if they are unpacked already.
-    """
+    """What logs and traces call a start: its job, task, queue, attempt and correlation; of a node its workflow, too."""
     headers = shown(claim.headers) if headers is None else headers
     fields: dict[str, str | int] = {
         "job": claim.id, "task": claim.task, "queue": claim.queue, "attempt": claim.attempt,
