@@ -40,9 +40,7 @@ class Lifespan(msgspec.Struct, frozen=True):
 
 
 def lifespan_of(function: Any, kind: TaskKind | Collection[TaskKind] | None) -> Lifespan:
-    """The lifespan that a function is; see :meth:`headrace.Headrace.lifespan`. Raises OptionsError: it is not a
-    generator function without arguments, or a kind is unknown or cannot have it.
-    """
+    """The lifespan that a function is. Raises OptionsError: no generator function without arguments, a wrong kind."""
     kinds = kinds_of(kind)
     inner = inspect.unwrap(function) if callable(function) else function
     is_async = inspect.isasyncgenfunction(inner)
@@ -70,9 +68,7 @@ def lifespan_of(function: Any, kind: TaskKind | Collection[TaskKind] | None) -> 
 
 
 def kinds_of(kind: Any) -> frozenset[TaskKind]:
-    """The kinds that were named; none where None was given. Raises OptionsError: one is unknown, or the collection is
-    empty.
-    """
+    """The kinds that were named; none for None. Raises OptionsError: one is unknown, or the collection is empty."""
     if kind is None:
         return frozenset()
     named: list[Any] = [kind]
@@ -101,8 +97,7 @@ class AppContext:
     """An application as its tasks see it.
 
     Attributes:
-        tasks, limits, lifespans: by name, or in the order of registration; those of the whole
-            application, or before there is one, those that share this.
+        tasks, limits, lifespans: of the whole application, or before there is one, of those that share this.
         types: how values are sent that MessagePack has no form for.
         task_defaults: options of tasks that say nothing else.
     """

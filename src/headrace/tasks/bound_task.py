@@ -219,7 +219,6 @@ class BoundTask(Generic[P, R]):
 
     @property
     def hidden_places(self) -> str:
-        """Where values stand that pages hide."""
         return self.places(self._signature.hidden(self.context.client.settings.redact))
 
     def places(self, secrets: str) -> str:
@@ -233,9 +232,7 @@ class BoundTask(Generic[P, R]):
         return self.context.client.keys.seal
 
     def fitting(self, id: str) -> str:
-        """An id that was drawn, as these options want it: that of an ordered or unique job says so. Raises
-        OptionsError: it is ordered, and nothing says by which key.
-        """
+        """An id as these options want it: that of an ordered or unique job says so. Raises OptionsError: no key."""
         if self._options.ordered:
             self.check_key()
             id = ordered_id(id)

@@ -22,6 +22,8 @@ from headrace.model.limit_rules import (
     value_name,
 )
 from headrace.protocol.limit_verbs import MOST_ROWS, read_limits
+from headrace.protocol.script import Call
+from headrace.store.client import twin, verb
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.limit import Limit, check_cost
 from headrace.tasks.task import Task
@@ -31,7 +33,7 @@ class LimitSet:
     """``app.limits``: by name, those that the application declares, and those that the store knows."""
 
     def __init__(self, context: AppContext, tasks: Mapping[str, Task[..., Any, Any]]) -> None:
-        self._context = context
+        self._context, self._client = context, context.client
         self._tasks = tasks
 
     def declare(
@@ -65,26 +67,20 @@ class LimitSet:
                 ``cancel_new``: they are cancelled. ``cancel_running``: the oldest that run are, and the new ones
                 follow them. ``keep_newest``: of those that wait only the newest stays, the others are cancelled.
         """
-        limit = Limit(self._context.client, name, limit_rule(name, numbers, by, queue, backlog, full))
+        limit = Limit(self._client, name, limit_rule(name, numbers, by, queue, backlog, full))
         if name in self._context.limits:
             raise OptionsError(f"there is a limit {name} already: give this one another name")
         self._context.limits[name] = limit
         return limit
 
-    def page(self, after: str | None = None, limit: int = 100) -> LimitPage:
+    @verb
+    def page(self, after: str | None = None, limit: int = 100) -> Call[LimitPage]:
         """Limits that the store knows, by name, those behind ``after``; at most 500. Cost: one round trip."""
-        return self._context.client.run(read_limits(self._context.client.keys, (), after or "", min(limit, MOST_ROWS)))
-
-    async def apage(self, after: str | None = None, limit: int = 100) -> LimitPage:
-        """See :meth:`page`."""
-        client = self._context.client
-        return await client.arun(read_limits(client.keys, (), after or "", min(limit, MOST_ROWS)))
+        return read_limits(self._client.keys, (), after or "", min(limit, MOST_ROWS))
 
     def __getitem__(self, name: str) -> Limit:
-        """The limit of this name, whether it is declared here or not. Cost: none. Raises OptionsError: nothing can have
-        this name.
-        """
-        return self._context.limits.get(name) or Limit(self._context.client, name)
+        """The limit of this name, declared here or not. Cost: none. Raises OptionsError: nothing can have this name."""
+        return self._context.limits.get(name) or Limit(self._client, name)
 
     def __iter__(self) -> Iterator[Limit]:
         """Those that are declared here. Cost: none."""
@@ -112,6 +108,8 @@ class LimitSet:
             if own:
                 rows += (f"task:{name}", task_row(own, task.signature.parameters.positions, _defaults(task)))
         return DeclaredLimits([(limit.name, limit.rule.fields) for limit in known.values()], rows)
+
+    apage = twin(page)
 
 
 def _own_limit(known: Mapping[str, Limit], task: Task[..., Any, Any], name: str) -> Limit:

@@ -63,9 +63,7 @@ class Transaction(Protocol):
     """An open transaction of a database."""
 
     def add(self, work: Pending, /) -> None:
-        """Keep work until the outermost transaction is committed; where a savepoint is rolled back, drop it. Raises
-        OptionsError: an outbox cannot keep it.
-        """
+        """Keep work until the outermost commit; a savepoint's rollback drops it. Raises OptionsError: no outbox can."""
         ...
 
 

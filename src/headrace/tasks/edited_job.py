@@ -70,7 +70,6 @@ _MOVE = {
 
 
 def _done(id: str, answer: str, verb: str, refusals: Mapping[str, str]) -> str:
-    """What a script says behind the word that it did it."""
     word, _, rest = answer.partition(" ")
     if word == "missing":
         raise not_found(id)
@@ -101,8 +100,7 @@ class StoredArguments(msgspec.Struct, frozen=True):
 
     Attributes:
         args, kwargs: as stored.
-        places: by name, which position or keyword it is. Where the task is not known here, and for what ``*`` takes,
-            the name of a position is its number, from 1.
+        places: by name, which position or keyword it is. A position without a name is called by its number, from 1.
     """
 
     args: list[Any]
@@ -117,9 +115,7 @@ class StoredArguments(msgspec.Struct, frozen=True):
         }
 
     def changed(self, changes: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Positions and keywords with some of them changed; a name that is new becomes a keyword. Raises OptionsError:
-        there is no position of this number; or they are no dictionary.
-        """
+        """Arguments with some of them changed; a new name becomes a keyword. Raises OptionsError: no such position."""
         if not isinstance(changes, Mapping) or not all(isinstance(name, str) for name in changes):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"changes are a dict of arguments by name, or by number as text, not {changes!r:.80}")
         args, kwargs = list(self.args), dict(self.kwargs)
@@ -154,9 +150,7 @@ def arguments_of(record: Record, reader: ValueReader) -> StoredArguments:
 
 
 def options_again(record: Record) -> dict[str, Any]:
-    """The options of a job for the one that is it again: its queue, priority, key, note, limits and headers. Raises
-    CorruptRecord: they cannot be read.
-    """
+    """The options of a job for the one that is it again, limits and headers too. Raises CorruptRecord: unreadable."""
     stored = {name: record.fields.get(row.stored or name) for name, row in FIELDS.items() if name != "headers"}
     try:
         known = {name: _value(FIELDS[name].kind, raw) for name, raw in stored.items() if raw}
@@ -240,9 +234,7 @@ def edited(
 
 
 def _typed(signature: Signature, place: int | str, value: Any) -> Any:
-    """What a form or a shell gives as JSON, read by the annotation as JSON is: bytes of base64, numbers as keys. What
-    does not fit stays: the enqueue says why.
-    """
+    """What is given as JSON, read by the annotation as JSON is. What does not fit stays: the enqueue says why."""
     annotation = signature.types.get(signature.parameters.name_at(place), Any)
     try:
         return msgspec.convert(value, annotation, str_keys=True, dec_hook=signature.further.decode)

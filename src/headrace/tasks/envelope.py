@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -114,24 +115,14 @@ if TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any: ...
 
 else:
+    _own = [
+        ("v", int), ("id", str), ("task", str), ("args", list[msgspec.Raw], []), ("kwargs", dict[str, msgspec.Raw], {}),
+        ("form", Literal["msgpack", "json"], "msgpack"), ("sealed", bytes, b""),
+    ]  # fmt: skip
     Envelope = msgspec.defstruct(
-        "Envelope",
-        [
-            ("v", int),
-            ("id", str),
-            ("task", str),
-            ("args", list[msgspec.Raw], []),
-            ("kwargs", dict[str, msgspec.Raw], {}),
-            ("form", Literal["msgpack", "json"], "msgpack"),
-            ("sealed", bytes, b""),
-            *((name, field.kind, field.default) for name, field in OPTION_FIELDS.items()),
-        ],
-        frozen=True,
-        kw_only=True,
-        omit_defaults=True,
-        forbid_unknown_fields=True,
-        module=__name__,
-    )
+        "Envelope", [*_own, *((name, field.kind, field.default) for name, field in OPTION_FIELDS.items())],
+        frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, module=__name__,
+    )  # fmt: skip
 
 
 VERSION = 1
@@ -221,9 +212,7 @@ class EnvelopeReader:
         self._known: dict[tuple[Any, ...], tuple[Options, Form]] = {}
 
     def read(self, data: object, row: int) -> Letter:
-        """One envelope. ``row``: its place among others, for errors. Raises EnvelopeError: it cannot be stored; says
-        the field, the row, and why.
-        """
+        """One envelope. ``row``: its place, for errors. Raises EnvelopeError: what is wrong, in which row and field."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise EnvelopeError(f"envelope {row} is of type {type(data).__name__}: give the bytes of job.pack()", row)
         data = bytes(cast(Any, data))
@@ -274,20 +263,15 @@ def _decoded(data: Any, row: int) -> Envelope:
     try:
         found = _envelope.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        version = _version_of(data)
-        if version is not None and version != VERSION:
+        version = None
+        with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
+            version = _version.decode(data).v
+        if version not in (None, VERSION):
             raise _unknown(row, "", version) from None
         raise _refused(row, "", str(error) if not isinstance(error, RecursionError) else codec.TOO_DEEP) from None
     if found.v != VERSION:
         raise _unknown(row, found.id, found.v)
     return found
-
-
-def _version_of(data: Any) -> Any:
-    try:
-        return _version.decode(data).v
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
 
 
 def _unknown(row: int, id: str, version: Any) -> EnvelopeError:

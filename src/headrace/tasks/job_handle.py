@@ -9,13 +9,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack, cast
 
-from headrace.errors import (
-    JobCancelled,
-    JobFailed,
-    JobQuarantined,
-    JobUnsuccessful,
-    WaitTimeout,
-)
+from headrace.errors import JobCancelled, JobFailed, JobQuarantined, JobUnsuccessful, WaitTimeout
 from headrace.model import codec, elsewhere
 from headrace.model.job import JobError, State, parse_error
 from headrace.model.job_record import AttemptRecord, PlainReader, Record, ValueReader
@@ -54,16 +48,9 @@ class Job(Generic[R]):
             raise AttributeError(elsewhere.of_job(name), name=name, obj=self)
 
     def __init__(
-        self,
-        client: Client,
-        id: str,
-        task: str,
-        reader: ValueReader | None,
-        failure_ttl: float | None,
-        find: Find | None = None,
-        *,
-        fresh: bool = False,
-    ) -> None:
+        self, client: Client, id: str, task: str, reader: ValueReader | None, failure_ttl: float | None,
+        find: Find | None = None, *, fresh: bool = False,
+    ) -> None:  # fmt: skip
         """Use ``task.enqueue(...)``, ``app.jobs.get(id)`` or ``app.job(id)``. ``reader``: makes values of its arguments
         and result; None: ``find`` gives it, once its record is read. ``find``: gives what a record says of its task.
         """
@@ -85,9 +72,7 @@ class Job(Generic[R]):
         return self._state(await self._client.arun(self._watch()))
 
     def refresh(self) -> Record:
-        """Everything that is stored of the job: times, counts, progress, error. Raises JobNotFound: it is not stored
-        any more. Cost: one round trip.
-        """
+        """Everything that is stored of the job. Raises JobNotFound: it is not stored any more. Cost: one round trip."""
         return self._record(self._client.run(self._read()))
 
     async def arefresh(self) -> Record:
@@ -120,7 +105,8 @@ class Job(Generic[R]):
         """
         if (timeout is None or timeout) and not allow_wait:
             check_wait("result()", "await job, or job.aresult()")
-        self._learn()
+        if self._reader is None:
+            self.refresh()
         seen = wait_job(self._client, self.id, patience(timeout))
         if _overdue(seen) and timeout:
             raise self._late(seen, timeout, self._reason())
@@ -130,7 +116,8 @@ class Job(Generic[R]):
         """See :meth:`result`. ``await job`` does the same without a time."""
         if (timeout is None or timeout) and not allow_wait:
             check_wait("aresult()")
-        await self._alearn()
+        if self._reader is None:
+            await self.arefresh()
         seen = await await_job(self._client, self.id, patience(timeout))
         if _overdue(seen) and timeout:
             raise self._late(seen, timeout, await self._areason())
@@ -158,9 +145,8 @@ class Job(Generic[R]):
         any more. Raises StateError: it has not ended, or it is unique, and another job has its name. Cost: one round
         trip.
         """
-        return then(
-            produce.rerun(self._client.keys, self.id, os.urandom(8).hex()), lambda found: retried(self.id, found)
-        )
+        call = produce.rerun(self._client.keys, self.id, os.urandom(8).hex())
+        return then(call, lambda found: retried(self.id, found))
 
     @verb
     def delete(self) -> Steps[None]:
@@ -252,14 +238,6 @@ class Job(Generic[R]):
         for other jobs, whose reasons are read too, or is behind others.
         """
         return explain(self._client, self.id)
-
-    def _learn(self) -> None:
-        if self._reader is None:
-            self.refresh()
-
-    async def _alearn(self) -> None:
-        if self._reader is None:
-            await self.arefresh()
 
     def _watch(self) -> Call[Watched]:
         return produce.watch(self._client.keys, self.id, 0, most=0)
@@ -357,13 +335,9 @@ def describe(error: JobError | None) -> str:
         return ""
     attempt = f" at attempt {error.attempt}" if error.attempt else ""
     where = f" on {error.worker}" if error.worker else ""
-    facts: list[str] = []
-    if error.signal is not None:
-        facts.append(f"ended by signal {error.signal}")
-    if error.exit_code is not None:
-        facts.append(f"exit code {error.exit_code}")
-    if error.peak_memory is not None:
-        facts.append(f"peak memory {error.peak_memory / (1 << 20):.0f} MiB")
+    peak = None if error.peak_memory is None else f"{error.peak_memory / (1 << 20):.0f} MiB"
+    known = (("ended by signal", error.signal), ("exit code", error.exit_code), ("peak memory", peak))
+    facts = [f"{name} {value}" for name, value in known if value is not None]
     text = f"{attempt}{where}: {error.type}" + (f": {error.message}" if error.message else "")
     text += f" ({', '.join(facts)})" if facts else ""
     if error.stderr:

@@ -100,10 +100,13 @@ class LimitHold:
 
     def _entering(self) -> Generator[float | Call[Any] | None, Any, None]:
         """Calls that take the limit, pauses between them (seconds), and None: the lease is renewed from now on."""
-        begun, attempt = monotonic(), 0
-        self._begin()
+        keys, name, attempt, begun = self._client.keys, self._rule.name, 0, monotonic()
+        if self._holder:
+            raise OptionsError(f"this hold of limit {name} was used already: make another with hold()")
+        self._holder = f"{os.urandom(8).hex()}.{self._lease}"
+        hold = hold_limit(keys, name, self._named, self._holder, self._lease, self._rule.fields)
         try:
-            while (pause := self._pause((yield self._hold()), begun, attempt)) is not None:
+            while (pause := self._pause((yield hold), begun, attempt)) is not None:
                 attempt += 1
                 yield pause
             yield None
@@ -116,15 +119,8 @@ class LimitHold:
                 yield self._release()
             raise
 
-    def _begin(self) -> None:
-        if self._holder:
-            raise OptionsError(f"this hold of limit {self._rule.name} was used already: make another with hold()")
-        self._holder = f"{os.urandom(8).hex()}.{self._lease}"
-
     def _pause(self, answer: HoldAnswer, begun: float, attempt: int) -> float | None:
-        """Seconds until the next look; None: it is held. Raises WaitTimeout: there is no time left. Raises
-        NotFound, OptionsError: it never will be.
-        """
+        """Seconds until the next look; None: it is held. Raises WaitTimeout, NotFound, OptionsError: it will not be."""
         name = self._rule.name
         match answer.word:
             case "held":
@@ -154,13 +150,6 @@ class LimitHold:
     def _gate(self) -> str:
         return f"{self._rule.name}:{'' if self._named == ALL else self._named}"
 
-    def _hold(self) -> Call[HoldAnswer]:
-        keys, name = self._client.keys, self._rule.name
-        return hold_limit(keys, name, self._named, self._holder, self._lease, self._rule.fields)
-
-    def _keep(self) -> Call[bool]:
-        return keep_hold(self._client.keys, self._gate, self._holder, self._lease)
-
     def _release(self) -> Call[bool]:
         return release_hold(self._client.keys, self._rule.name, self._gate, self._holder)
 
@@ -168,7 +157,7 @@ class LimitHold:
         """The calls that renew the lease, and the pauses before them; a pause that returns True ends them."""
         while not (yield self._client.settings.lease / 3):
             try:
-                kept = yield self._keep()
+                kept = yield keep_hold(self._client.keys, self._gate, self._holder, self._lease)
             except HeadraceError as error:
                 log.warning("limit %s is held, and its lease could not be renewed: %s", self._rule.name, error)
                 continue
@@ -220,10 +209,7 @@ class Limit:
                 limits by value the weights of a job's values are multiplied.
             duration: after which what is given here ends by itself. None: it has no end.
         """
-        if any(
-            not isinstance(one, (Rate, Concurrency))  # pyright: ignore[reportUnnecessaryIsInstance]
-            for one in numbers
-        ):
+        if not all(isinstance(one, (Rate, Concurrency)) for one in numbers):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"limit {self.name}: give Rate(...) or Concurrency(...), and weight=...")
         if weight is not None and value is None:
             raise OptionsError(f"limit {self.name}: a weight is that of one value among others: give value=...")
@@ -231,8 +217,7 @@ class Limit:
         if not parts or len({part for part, _ in parts}) < len(parts):
             raise OptionsError(f"limit {self.name}: give Rate(...), Concurrency(...), weight=..., one of each")
         length = _length(duration)
-        call = self._change(value, [(part, length, fields) for part, fields in parts])
-        self._done((yield call), value)
+        self._done((yield self._change(value, [(part, length, fields) for part, fields in parts])), value)
 
     @verb
     def unset(self, value: object = None) -> Steps[bool]:
@@ -251,10 +236,8 @@ class Limit:
         earlier pause said. None: until :meth:`resume`. Raises NotFound, OptionsError: see :meth:`set`. Cost: one round
         trip.
         """
-        return then(
-            self._change(value, [("paused", _length(duration), ())]),
-            lambda word: "paused" not in self._done(word, value),
-        )
+        call = self._change(value, [("paused", _length(duration), ())])
+        return then(call, lambda word: "paused" not in self._done(word, value))
 
     @verb
     def resume(self, value: object = None) -> Steps[bool]:
@@ -271,9 +254,14 @@ class Limit:
         worker runs whose code declares it, or jobs or programs hold it. Raises NotFound: the store does not know it.
         Cost: one round trip for each 500 values that an operator has set.
         """
-        while (waits := self._deleted((yield delete_limit(self._client.keys, self.name)))) is None:
-            pass
-        return waits
+        while True:
+            answer: Deleted = yield delete_limit(self._client.keys, self.name)
+            if answer.word == "unknown":
+                raise self._unknown()
+            if answer.in_use:
+                raise StateError(f"limit {self.name} {answer.in_use}")
+            if answer.word == "deleted":
+                return answer.jobs
 
     @verb
     def state(self, value: object = None) -> Steps[LimitState]:
@@ -301,8 +289,7 @@ class Limit:
 
         Args:
             value: of the argument or key that the limit goes by; needed where it goes by one.
-            wait: seconds or a timedelta until :class:`headrace.errors.WaitTimeout`; 0: it does not wait. None: it
-                waits without end.
+            wait: seconds or a timedelta until :class:`headrace.errors.WaitTimeout`; 0: none. None: without end.
 
         Raises:
             WaitTimeout, NotFound, OptionsError: when the block is entered.
@@ -324,14 +311,6 @@ class Limit:
         if word == "shared":
             raise OptionsError(f"limit {self.name} goes by no value, so it has none called {value!r:.80}")
         raise self._unknown()
-
-    def _deleted(self, answer: Deleted) -> int | None:
-        """How many jobs wait for a limit that was deleted; None: there is more to delete."""
-        if answer.word == "unknown":
-            raise self._unknown()
-        if answer.in_use:
-            raise StateError(f"limit {self.name} {answer.in_use}")
-        return answer.jobs if answer.word == "deleted" else None
 
     def _page(self, page: LimitPage) -> LimitPage:
         if not page.rows:
@@ -373,9 +352,7 @@ def check_cost(limits: Iterable[Limit], cost: int) -> None:
 
 
 def name_of_own(limits: Iterable[Limit], task: str, limit: object) -> str:
-    """The name of one of a job's limits, given as a limit or by name. Raises NotFound: none of its limits has this
-    name.
-    """
+    """The name of one of a job's limits, given as a limit or by name. Raises NotFound: none of them has this name."""
     name, mine = getattr(limit, "name", limit), sorted({one.name for one in limits})
     if name not in mine:
         raise NotFound(f"jobs of {task} have no limit {name!r}: theirs are {', '.join(mine) or 'none'}")

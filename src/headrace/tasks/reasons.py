@@ -42,6 +42,9 @@ _WAITS: tuple[Decide, ...] = (
     state.not_consistent, state.workflow_not_started, state.workflow_stopped, state.waits_for_nodes,
     state.waits_for_jobs, state.waits_for_its_turn, state.store_refuses, state.disk_failed, state.memory_full,
 )  # fmt: skip
+_LATER: tuple[Decide, ...] = (
+    state.not_consistent, state.store_refuses, state.overdue, state.scheduled, state.disk_failed, state.memory_full,
+)  # fmt: skip
 _ENDED: tuple[Decide, ...] = (state.ended,)
 
 # Of each state the reasons that may hold, the deciding ones first.
@@ -50,14 +53,7 @@ TABLE: dict[str, tuple[Decide, ...]] = {
     State.PARKED: _LINE,
     State.BLOCKED: _WAITS,
     State.STOPPED: _WAITS,
-    State.SCHEDULED: (
-        state.not_consistent,
-        state.store_refuses,
-        state.overdue,
-        state.scheduled,
-        state.disk_failed,
-        state.memory_full,
-    ),
+    State.SCHEDULED: _LATER,
     State.RUNNING: (state.not_consistent, state.owner_silent, state.asked_to_stop, state.sent_ahead, state.runs),
     State.SUCCEEDED: _ENDED,
     State.FAILED: _ENDED,
@@ -73,11 +69,10 @@ _OVER = (State.SUCCEEDED, State.FAILED, State.QUARANTINED, State.SKIPPED)
 CODES = (
     "unknown", "ended", "runs", "sent_ahead", "owner_silent", "asked_to_stop", "scheduled", "overdue",
     "workflow_not_started", "workflow_stopped", "waits_for_nodes", "waits_for_jobs", "waits_for_its_turn", "parked",
-    "queue_paused",
-    "no_worker_serves", "broadcast", "all_busy", "no_runner_of_its_kind", "runners_missing", "jobs_ahead",
-    "other_queues_first", "draining", "claims_stopped", "store_refuses", "gate_closed", "suspect", "not_consistent",
+    "queue_paused", "no_worker_serves", "broadcast", "all_busy", "no_runner_of_its_kind", "runners_missing",
+    "jobs_ahead", "other_queues_first", "draining", "claims_stopped", "store_refuses", "gate_closed", "suspect",
+    "not_consistent",
 )  # fmt: skip
-
 
 # Of reasons that a person may have made: by which verb, and on what.
 _VERBS = {

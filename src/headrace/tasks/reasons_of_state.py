@@ -256,7 +256,6 @@ def jobs_ahead(facts: WhyFacts) -> Reason | None:
 
 
 def suspect(facts: WhyFacts) -> Reason | None:
-    """It crashed before, so that it travels alone."""
     crashes = facts.time("crashes")
     if not crashes or not _able(facts):
         return None
@@ -361,41 +360,31 @@ def ended(facts: WhyFacts) -> Reason | None:
     ago = f" {lasting(facts.now - at)} ago" if at else ""
     text, step = f"it has ended: {state}{ago}", ""
     if state == State.SKIPPED:
-        return Reason("ended", f"{text}, {_skipped(facts)}", evidence)
+        why = "since its condition did not hold"
+        if "skip" in facts.record:
+            parent = next(iter(facts.others), None)
+            why = f"since {_named(parent)} is {parent.state}" if parent else "since a node before it was"
+        return Reason("ended", f"{text}, {why}", evidence)
     if error is not None and state != State.SUCCEEDED:
         text += f", {first_line(error)}"
         facts_of_end = {"error": error.type, "attempt": error.attempt, "signal": error.signal, "worker": error.worker}
         evidence |= {name: value for name, value in facts_of_end.items() if value}
     if state != State.SUCCEEDED:
-        step = f"headrace jobs retry {facts.id} runs it again"
-        if is_node(facts.id):
-            step = f"headrace workflows retry {flow_of(facts.id)} runs it again"
+        again = f"workflows retry {flow_of(facts.id)}" if is_node(facts.id) else f"jobs retry {facts.id}"
+        step = f"headrace {again} runs it again"
     return Reason("ended", text, evidence, step)
-
-
-def _skipped(facts: WhyFacts) -> str:
-    if "skip" not in facts.record:
-        return "since its condition did not hold"
-    return (
-        f"since {_named(facts.others[0])} is {facts.others[0].state}" if facts.others else "since a node before it was"
-    )
-
-
-# -- it waits for a time ----------------------------------------------------------------------------------------------
 
 
 def overdue(facts: WhyFacts) -> Reason | None:
     late = facts.now - facts.where("score")
     if late <= (_LATE if facts.live else 0):
         return None
-    text = f"it was due {lasting(late)} ago, and "
-    text += "no live worker has made it ready" if facts.live else "no worker lives that would make it ready"
-    step = (
-        "look at the logs of the workers"
-        if facts.live
-        else f"start one with headrace worker MODULE:APP --queues {facts.queue}"
-    )
-    return Reason("overdue", text, {"due_us": facts.where("score"), "workers": facts.live}, step)
+    why = "no worker lives that would make it ready"
+    step = f"start one with headrace worker MODULE:APP --queues {facts.queue}"
+    if facts.live:
+        why, step = "no live worker has made it ready", "look at the logs of the workers"
+    evidence: Evidence = {"due_us": facts.where("score"), "workers": facts.live}
+    return Reason("overdue", f"it was due {lasting(late)} ago, and {why}", evidence, step)
 
 
 def scheduled(facts: WhyFacts) -> Reason:
@@ -409,17 +398,13 @@ def scheduled(facts: WhyFacts) -> Reason:
     return Reason("scheduled", text, {"due_us": due, "failures": failures, "snoozes": snoozes})
 
 
-# -- it waits for others ----------------------------------------------------------------------------------------------
-
-
 def workflow_not_started(facts: WhyFacts) -> Reason | None:
     if facts.flow.get("st") != "pending":
         return None
     flow = flow_of(facts.id)
     evidence: Evidence = {"workflow": flow, "created_us": int(facts.flow.get("created", 0))}
-    return Reason(
-        "workflow_not_started", f"its workflow {flow} is not started", evidence, f"headrace workflows start {flow}"
-    )
+    step = f"headrace workflows start {flow}"
+    return Reason("workflow_not_started", f"its workflow {flow} is not started", evidence, step)
 
 
 def workflow_stopped(facts: WhyFacts) -> Reason | None:
@@ -441,12 +426,8 @@ def waits_for_nodes(facts: WhyFacts) -> Reason | None:
     failed = next((one for one in facts.others if one.state in _BROKEN and one.policy in ("", "s")), None)
     if failed is not None:
         text = f"node {_named(failed)}, which it depends on, is {failed.state}"
-        return Reason(
-            "waits_for_nodes",
-            text,
-            evidence | {"node": failed.id},
-            f"headrace workflows retry {flow} goes on from there",
-        )
+        step = f"headrace workflows retry {flow} goes on from there"
+        return Reason("waits_for_nodes", text, evidence | {"node": failed.id}, step)
     waits = [one for one in facts.others if one.state not in _BROKEN and one.state != State.SKIPPED]
     text = f"it waits for {pending} of its {evidence['parents']} parents"
     if waits:

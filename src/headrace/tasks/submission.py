@@ -51,9 +51,7 @@ def check(function: Any) -> None:
 
 
 def ordinary(manager: object, inside: str = "", advice: str = "") -> AbstractContextManager[Any]:
-    """The context manager of a middleware, for ordinary code. ``inside``: what it is around, if that cannot await it,
-    and ``advice``: what would be right; for the error. Raises OptionsError: it is asynchronous, or no context manager.
-    """
+    """A middleware's context manager for ordinary code; ``inside``, ``advice``: for the error. Raises OptionsError."""
     if hasattr(type(manager), "__enter__"):
         return cast("AbstractContextManager[Any]", manager)
     if not is_asynchronous(manager):
@@ -65,9 +63,7 @@ def ordinary(manager: object, inside: str = "", advice: str = "") -> AbstractCon
 
 
 async def aenter(stack: AsyncExitStack, manager: Any) -> None:
-    """Enter the context manager of a middleware in a coroutine; the asynchronous way comes first. Raises OptionsError:
-    it is not a context manager.
-    """
+    """Enter a middleware in a coroutine; the asynchronous way comes first. Raises OptionsError: it is none."""
     if is_asynchronous(manager):
         await stack.enter_async_context(manager)
     else:
@@ -176,9 +172,7 @@ class SubmittedJob:
         self._form = changed(self._form, options)
 
     def form(self) -> Form:
-        """What is stored of it besides id and arguments, with all changes. Raises OptionsError: its headers cannot be
-        sent.
-        """
+        """What is stored besides id and arguments, with changes. Raises OptionsError: its headers cannot be sent."""
         if self._headers is not None:
             check_headers("headers", self._headers)
             data = packed(self._headers)
@@ -300,9 +294,7 @@ def submit(
     confirmer: Confirmer | None = None,
     wish: object = None,
 ) -> Accepted:
-    """Store new jobs, at once or after a commit; see :meth:`headrace.store.client.Client.submit`. ``wish``: the option
-    ``after_commit``. Cost: one round trip.
-    """
+    """Store new jobs, at once or after a commit (``wish``: ``after_commit``). Cost: one round trip."""
     if client.deferral is None and wish is None and not client.enqueue_middlewares:
         return client.submit(rows, requests, confirmer)
     act = of_rows(verb, rows)
@@ -354,9 +346,7 @@ def postponed(
 
 
 def transaction_of(client: Client, wish: object) -> Transaction | None:
-    """The open transaction that work waits for; None: it is sent at once. Raises OptionsError: the application has no
-    tie to a database, or none to the one that is meant.
-    """
+    """The open transaction that work waits for; None: it is sent at once. Raises OptionsError: there is no such tie."""
     if wish is False or (wish is None and client.deferral is None):
         return None
     if client.deferral is None:
@@ -396,11 +386,8 @@ class JobSource(Protocol[R]):
     @property
     def wish(self) -> object: ...
     def draw(self, name: str, /) -> str: ...
-
     def placed(self, id: str, name: str, /) -> str: ...
-
     def fitting(self, id: str, /) -> str: ...
-
     def handle(self, id: str, /, *, fresh: bool = False) -> Job[R]: ...
 
 

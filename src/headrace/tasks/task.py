@@ -61,14 +61,9 @@ def plan_of(name: str, task: Options, stored: bytes, settings: Settings, secrets
         ) from None
     timeout = _first(own.timeout, task.timeout, 0.0)
     hard = _first(own.hard_timeout, task.hard_timeout, 0.0) or (timeout + settings.kill_timeout if timeout else 0.0)
-    return RunPlan(
-        retry,
-        timeout or None,
-        hard or None,
-        microseconds(_first(own.result_ttl, task.result_ttl, settings.result_ttl)),
-        microseconds(_first(own.failure_ttl, task.failure_ttl, settings.failure_ttl)),
-        secrets,
-    )
+    kept = microseconds(_first(own.result_ttl, task.result_ttl, settings.result_ttl))
+    kept_failed = microseconds(_first(own.failure_ttl, task.failure_ttl, settings.failure_ttl))
+    return RunPlan(retry, timeout or None, hard or None, kept, kept_failed, secrets)
 
 
 def _first(own: float | None, task: float | None, default: float) -> float:
@@ -115,17 +110,9 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
-        self,
-        context: AppContext,
-        name: str,
-        function: Callable[P, V],
-        kind: Kind,
-        options: Options,
-        *,
-        loose: bool = False,
-        limits: tuple[str, ...] = (),
-        encrypt: bool = False,
-    ) -> None:
+        self, context: AppContext, name: str, function: Callable[P, V], kind: Kind, options: Options, *,
+        loose: bool = False, limits: tuple[str, ...] = (), encrypt: bool = False,
+    ) -> None:  # fmt: skip
         self.signature = Signature(name, function, context.types, loose=loose)
         self.name = name
         self.function = function
@@ -152,19 +139,11 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         return self.function.__qualname__
 
     def unpack(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Stored arguments, to call the function with. Raises ArgumentError: they do not fit the function as it is
-        here. Raises CorruptRecord: no enqueue wrote these bytes.
-        """
+        """Stored arguments, to call the function with; raises as :meth:`headrace.model.signature.Signature.unpack`."""
         return self.signature.unpack(data)
 
     def pack_result(self, value: object) -> bytes:
-        """What the function returned, as it is stored.
-
-        Raises:
-            ArgumentError: it has a type that cannot be sent.
-            PayloadTooLarge: it exceeds the settings' ``max_result``.
-            ResultMismatch: it does not fit the return annotation.
-        """
+        """What the function returned, as stored; raises as :meth:`headrace.model.type_changes.ResultType.pack`."""
         return self.signature.result.pack(value, self.context.client.settings.max_result)
 
     def settle_in(
@@ -212,9 +191,7 @@ def budgets(tasks: Mapping[str, Task[..., Any, Any]], default: int) -> list[str 
 
 
 def task_name_of(function: Any, given: Any) -> str:
-    """The given name, or ``module.function``. Raises OptionsError: it cannot be named, or is nothing that can be a
-    task.
-    """
+    """The given name, or ``module.function``. Raises OptionsError: it cannot be named, or cannot be a task."""
     if inspect.isclass(function) or not callable(function):
         raise OptionsError(f"@app.task takes a function or coroutine function, not {function!r}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -257,7 +234,6 @@ def check_found(function: Any) -> None:
 
 
 def check_task_name(name: Any) -> str:
-    """``name`` if a task may have it. Raises OptionsError: it may not."""
     if not isinstance(name, str):
         raise OptionsError(f"the name of a task must be a text, not {name!r}")
     try:

@@ -31,11 +31,9 @@ except ImportError:
 SYSTEM = "messaging.system"
 OPERATION = "messaging.operation.name"
 OPERATION_TYPE = "messaging.operation.type"
-DESTINATION, MESSAGE, CONVERSATION = (
-    "messaging.destination.name",
-    "messaging.message.id",
-    "messaging.message.conversation_id",
-)
+DESTINATION = "messaging.destination.name"
+MESSAGE = "messaging.message.id"
+CONVERSATION = "messaging.message.conversation_id"
 BODY_SIZE = "messaging.message.body.size"
 BATCH = "messaging.batch.message_count"
 CLIENT = "messaging.client.id"

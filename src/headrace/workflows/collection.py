@@ -90,8 +90,7 @@ class Workflows:
         Args:
             state, definition: only theirs.
             limit: 1 to 1000; 100 when left out.
-            after: ``next`` of the page before. Nothing is shown twice or passed over by it, whatever comes and
-                goes.
+            after: ``next`` of the page before. Nothing is shown twice or passed over by it.
             offset: or a position in the order asked for, as in a list: ``page(offset=n)`` is ``all[n : n +
                 limit]``, and a negative one counts from the end, so that ``offset=-100, order="asc"`` are the
                 newest hundred, oldest first.
@@ -106,16 +105,9 @@ class Workflows:
         while True:
             want = min(READ, left)
             piece: graph.FlowPage = yield graph.flow_page(
-                self._client.keys,
-                query.definition,
-                query.state,
-                want,
-                last,
-                offset,
-                desc=forward.desc,
-                since=query.since,
-                until=query.until,
-            )
+                self._client.keys, query.definition, query.state, want, last, offset, desc=forward.desc,
+                since=query.since, until=query.until,
+            )  # fmt: skip
             kept += [row.read_with(finder) for row in piece.rows]
             left, offset = left - len(piece.rows), 0
             if len(piece.seen) < want or not left:
@@ -129,14 +121,9 @@ class Workflows:
         query = self._query(after=None, **which)
         forward = _forward(query)
         call = index_pages.page(
-            self._client.keys,
-            f"flows:{query.definition}|{query.state}",
-            limit=forward.limit,
-            offset=forward.offset,
-            desc=forward.desc,
-            since=query.since,
-            until=query.until,
-        )
+            self._client.keys, f"flows:{query.definition}|{query.state}", limit=forward.limit,
+            offset=forward.offset, desc=forward.desc, since=query.since, until=query.until,
+        )  # fmt: skip
         return then(call, lambda piece: [id for id, _ in piece.rows][:: -1 if query.offset < 0 else 1])
 
     @verb
@@ -150,11 +137,12 @@ class Workflows:
         most, of whatever definition. Returns how many were removed. Raises OptionsError: ``limit`` is not a whole
         number of at least 1. Cost: two round trips, and one more per 50 workflows or 400 nodes.
         """
-        most = _at_least_one(limit)
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionsError(f"limit must be a whole number of at least 1, not {limit!r}")
         removed = 0
         for keys in self._client.shards:
-            while removed < most:
-                gone, _, _ = yield graph.lapse(keys, min(SWEEP, most - removed))
+            while removed < limit:
+                gone, _, _ = yield graph.lapse(keys, min(SWEEP, limit - removed))
                 removed += gone
                 if not gone:
                     break
@@ -162,17 +150,10 @@ class Workflows:
         return removed
 
     def _query(
-        self,
-        *,
-        after: str | None,
-        state: WorkflowState | str | None = None,
-        definition: str | None = None,
-        limit: int = 100,
-        offset: int = 0,
-        order: Order = "desc",
-        since: datetime | None = None,
+        self, *, after: str | None, state: WorkflowState | str | None = None, definition: str | None = None,
+        limit: int = 100, offset: int = 0, order: Order = "desc", since: datetime | None = None,
         until: datetime | None = None,
-    ) -> _Query:
+    ) -> _Query:  # fmt: skip
         if isinstance(offset, bool) or not isinstance(offset, int):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"offset must be a whole number, not {offset!r}")
         place: tuple[int, str] | None = None
@@ -220,9 +201,3 @@ def _forward(query: _Query) -> _Query:
         return query
     size = min(query.limit, -query.offset)
     return replace(query, desc=not query.desc, offset=-query.offset - size, limit=size)
-
-
-def _at_least_one(limit: int) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionsError(f"limit must be a whole number of at least 1, not {limit!r}")
-    return limit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import time
@@ -12,14 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, Unpack
 import msgspec
 from msgspec.structs import replace
 
-from headrace.errors import (
-    NotConfirmed,
-    OptionsError,
-    StateError,
-    StoreFull,
-    StoreUnavailable,
-    WorkflowNotFound,
-)
+from headrace.errors import NotConfirmed, OptionsError, StateError, StoreFull, StoreUnavailable, WorkflowNotFound
 from headrace.model import codec, elsewhere
 from headrace.model.form import of_task
 from headrace.model.headers import Given, merged
@@ -181,15 +175,9 @@ class Workflow(Generic[P]):
         self._context = registered.context
         self._options = read_options(DefinitionOptions(), options, WorkflowOptions.__annotations__.keys() - {"name"})
         bare = partial(function, None)
-        self.definition = Definition(
-            name,
-            function,
-            Signature(name, bare, registered.context.types, loose=self._options.loose),
-            _task(self, registered, function),
-            self._options.queue,
-            self._options.globals,
-            self._options.headers,
-        )
+        own, task = self._options, _task(self, registered, function)
+        signature = Signature(name, bare, registered.context.types, loose=own.loose)
+        self.definition = Definition(name, function, signature, task, own.queue, own.globals, own.headers)
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
 
@@ -225,9 +213,7 @@ class Workflow(Generic[P]):
             return self._later(act, steps) or self._run(await self._context.client.adrive(steps))
 
     def graph(self, /, *args: P.args, **kwargs: P.kwargs) -> Graph:
-        """What ``create`` would store, without a server: for tests and pictures. Raises ArgumentError, WorkflowError:
-        as :meth:`create`. Cost: none.
-        """
+        """What ``create`` would store, without a server: for tests, pictures. Raises as :meth:`create`. Cost: none."""
         client, options = self._context.client, self._options
         data = self.definition.signature.pack(args, kwargs, client.settings.max_payload)
         scope = Scope(self._registered, self.name, GraphBuilder(self.name))
@@ -240,18 +226,15 @@ class Workflow(Generic[P]):
                 nodes.append(callback_node(scope, task, when))
                 ends[when] = len(nodes)
         ttl = microseconds(client.settings.workflow_ttl) if options.ttl is None else options.ttl
-        shared = codec.encode(
-            scope.globals, client.settings.max_payload, f"globals of workflow {self.name}", client.types.encoder
-        )
+        what, most = f"globals of workflow {self.name}", client.settings.max_payload
+        shared = codec.encode(scope.globals, most, what, client.types.encoder)
         waits = microseconds(client.settings.unstarted_workflow_ttl)
         key = self._key(args, kwargs)
         secrets = self.definition.signature.hidden(client.settings.redact)
         return Graph(self.name, tuple(nodes), data, shared, key=key, ttl=ttl, unstarted=waits, secrets=secrets, **ends)
 
     def options(self, **options: Unpack[CreateOptions]) -> Workflow[P]:
-        """The same workflow with other options, for one or more creations. Raises OptionsError: an option is unknown or
-        out of range.
-        """
+        """The same workflow with other options for its creations. Raises OptionsError: one is unknown or wrong."""
         made: Workflow[P] = Workflow.__new__(Workflow)
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name != "_lists"})
         made._options = read_options(self._options, options, CreateOptions.__annotations__.keys())
@@ -358,9 +341,8 @@ def _task(workflow: Workflow[...], registered: Lookup, function: Callable[..., o
             definition, on_failure = replace(definition, queue=given[0], globals=given[1]), POLICIES[given[2]]
         flow = job.workflow
         assert isinstance(flow, Flow)
-        scope = flow.scope
-        scope.gather = True
-        define(scope, definition, args, kwargs, ("", {}, on_failure))
+        flow.scope.gather = True
+        define(flow.scope, definition, args, kwargs, ("", {}, on_failure))
 
     plain = inspect.signature(partial(function, None))
     parameters = list(plain.parameters.values())
@@ -387,7 +369,9 @@ def run_of_tick(workflow: Workflow[...], job: RunningJob, args: tuple[Any, ...],
     Snooze: the run has not ended. Raises StateError: it failed or was cancelled.
     """
     run = workflow.run_with(run_id_of(job.id))
-    state = _state_of(run)
+    state: WorkflowState | None = None
+    with contextlib.suppress(WorkflowNotFound):
+        state = run.state
     if state is None and job.snoozes:
         # It ended, and did not stay for as long as this job slept.
         return
@@ -404,13 +388,6 @@ def run_of_tick(workflow: Workflow[...], job: RunningJob, args: tuple[Any, ...],
     if state is not WorkflowState.SUCCEEDED:
         text = f"the workflow of this tick ended as {state}, not as succeeded; what failed in it is shown by"
         raise StateError(f"{text} `headrace workflows show {run.id}`")
-
-
-def _state_of(run: WorkflowRun) -> WorkflowState | None:
-    try:
-        return run.state
-    except WorkflowNotFound:
-        return None
 
 
 class Registered:

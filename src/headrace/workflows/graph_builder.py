@@ -42,8 +42,7 @@ class NodeSpec(msgspec.Struct, eq=False):
         when: position in ``edges`` of the condition; -1: none.
         heads: rows that an edge to this one leads to instead, where it stands for several.
         undo: form of the job that undoes it.
-        first: where the rows begin that this one stands for, up to its own place: their names begin with its name. -1:
-            it stands for itself.
+        first: where the rows begin that this one stands for, whose names begin with its name. -1: it is one itself.
     """
 
     name: str
@@ -135,9 +134,7 @@ class GraphBuilder:
         return place
 
     def link(self, parent: int, child: int, policy: Policy | None) -> None:
-        """Make the edge, or give the one that is there its policy. Raises WorkflowError: from a node to itself; another
-        policy before; too many edges.
-        """
+        """Make the edge, or give it its policy. Raises WorkflowError: to itself; another policy; too many edges."""
         row = self.rows[child]
         if parent == child:
             raise WorkflowError(
@@ -148,9 +145,7 @@ class GraphBuilder:
         self.agree(row.edges, parent, policy)
 
     def agree(self, edges: dict[int, Policy | None], parent: int, policy: Policy | None) -> None:
-        """Put a parent among edges, with the policy that was given for this edge, if one was. Raises WorkflowError: the
-        edge was given another policy before.
-        """
+        """Put a parent among edges, with this edge's policy if one was given. Raises WorkflowError: it had another."""
         known = edges.get(parent)
         if known and policy and known != policy:
             raise WorkflowError(
@@ -193,9 +188,7 @@ def leaves(builder: GraphBuilder, places: Iterable[int]) -> list[int]:
 
 
 def soften(builder: GraphBuilder, places: Iterable[int]) -> None:
-    """Let a failure among some rows skip what waits for it among them, where it would stop it. So each of them comes to
-    an end, and who waits for all of them can go on.
-    """
+    """Let a failure among some rows skip what waits for it, not stop it: so each ends, and their followers go on."""
     among = set(places)
     for place in among:
         row = builder.rows[place]
@@ -211,9 +204,7 @@ def onward(row: NodeSpec, policy: Policy) -> Policy:
 
 
 def nodes(builder: GraphBuilder) -> list[NewNode]:
-    """The rows as nodes to store, and after them the nodes that undo some of them. Raises WorkflowError: some wait for
-    each other.
-    """
+    """The rows as nodes to store, then the nodes that undo some. Raises WorkflowError: some wait for each other."""
     builder.check_acyclic()
     rows = builder.rows
     children: list[list[tuple[int, Policy]]] = [[] for _ in rows]

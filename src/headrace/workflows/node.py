@@ -228,9 +228,7 @@ class NodeRequest(msgspec.Struct):
 
 
 def node_request(given: Mapping[str, Any]) -> NodeRequest:
-    """What is asked for. Raises OptionsError: there is no such option, or not for nodes. Raises WorkflowError: it has a
-    policy that there is not, or a condition that is not a node.
-    """
+    """What is asked for. Raises OptionsError: no option of nodes. Raises WorkflowError: a wrong policy or condition."""
     for name in given:
         if name not in _OPTIONS:
             raise OptionsError(f"a node has no option {name!r}: {_hint(name)}")

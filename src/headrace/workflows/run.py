@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from headrace.admin.jobs import Jobs
@@ -15,12 +16,12 @@ from headrace.errors import ArgumentError, OptionsError, WaitTimeout
 from headrace.model import elsewhere
 from headrace.model.job import State
 from headrace.model.job_record import Page
-from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState
+from headrace.model.workflow import FOR_EVER, NodeRecord, WorkflowRecord, WorkflowState
 from headrace.protocol import graph, produce
 from headrace.protocol.produce import Look, end_of
 from headrace.protocol.script import Call
 from headrace.running_job import check_wait
-from headrace.settings import Duration, patience
+from headrace.settings import Duration, microseconds, patience, seconds
 from headrace.store.client import Client, Steps, then, twin, verb
 from headrace.store.waiting import AsyncInbox, Inbox, aask_all, ask_all, await_end, wait_end
 from headrace.tasks.job_handle import Job
@@ -40,8 +41,7 @@ class WorkflowRun:
         definition: name of its definition.
         created: False when ``create`` found a live workflow of the same key, and this is that one.
         wish: the option ``after_commit`` of its definition; None: as the application says.
-        on_piece: called after each piece of a long operation with the number of pieces that are left, those of other
-            workflows included; for progress bars.
+        on_piece: called after each piece of a long operation with the number of pieces left in all; for progress bars.
     """
 
     __slots__ = ("_client", "_jobs", "_verbs", "created", "definition", "id", "on_piece", "wish")
@@ -144,7 +144,7 @@ class WorkflowRun:
         goes on, and its outcome counts. Raises WorkflowNotFound: it is not stored any more. Raises StateError:
         it has ended. Cost: one round trip, whatever the number of nodes.
         """
-        return then(self._verbs.stop(), self._verbs.stopped)
+        return then(graph.stop(self._client.keys, self.id), self._verbs.stopped)
 
     @verb
     def cancel(self) -> Steps[WorkflowState]:
@@ -227,8 +227,7 @@ class WorkflowRun:
         more per 500 others that are looked at.
 
         Args:
-            state: only nodes in this state; a page looks at 1,000 nodes at most, so it may hold fewer than
-                ``limit``.
+            state: only nodes in this state; a page looks at 1,000 nodes, so it may hold fewer than ``limit``.
             limit: 1 to 1000.
             after: ``next`` of the page before.
         """
@@ -252,7 +251,8 @@ class WorkflowRun:
         keeps it for ever. Raises WorkflowNotFound: it is not stored any more. Raises OptionsError: ``after`` is out of
         range. Cost: one round trip.
         """
-        return then(self._verbs.expire(after), self._verbs.told)
+        ttl = FOR_EVER if after is None else microseconds(seconds(after, "after"))
+        return then(graph.expire(self._client.keys, self.id, ttl), self._verbs.told)
 
     @verb
     def delete(self) -> Steps[None]:
@@ -318,19 +318,14 @@ class Completions(Generic[H]):
         self.refuse("as_completed()", "async for job in app.as_completed(jobs)")
         return (handle for handles in self.batches() for handle, _ in handles)
 
-    def __aiter__(self) -> AsyncIterator[H]:
+    async def __aiter__(self) -> AsyncIterator[H]:
         self.refuse("as_completed()")
-        return self._aiter()
-
-    async def _aiter(self) -> AsyncIterator[H]:
         async for handles in self.abatches():
             for handle, _ in handles:
                 yield handle
 
     def batches(self) -> Iterator[list[tuple[H, str]]]:
-        """Handles that have ended, with their states, as many as are known at the time. Raises WaitTimeout: the time
-        is over, and some have not ended.
-        """
+        """Handles that have ended with their states, as many as are known at a time. Raises WaitTimeout."""
         if not self._left:
             return
         yield self._seen(ask_all(self._client, self._calls()))
@@ -376,9 +371,8 @@ class Completions(Generic[H]):
         return Waited(done, list(self._left.values()))
 
     def _looks(self) -> list[tuple[str, Look]]:
-        return [
-            (id, _state_of_job if isinstance(handle, Job) else graph.watch_flow) for id, handle in self._left.items()
-        ]
+        looks: tuple[Look, Look] = (graph.watch_flow, partial(produce.watch, most=0))
+        return [(id, looks[isinstance(handle, Job)]) for id, handle in self._left.items()]
 
     def _calls(self) -> list[Call[Any]]:
         return [look(self._client.keys, id, 0) for id, look in self._looks()]
@@ -405,10 +399,6 @@ class Completions(Generic[H]):
             f"{len(self._left)} of {len(self._handles)} have not ended after {self._timeout:g} s: "
             f"{', '.join(list(self._left)[:_NAMED])}{more}: {fault}wait again, or cancel them"
         )
-
-
-def _state_of_job(keys: Any, id: str, wait: int) -> Any:
-    return produce.watch(keys, id, wait, most=0)
 
 
 def _checked(client: Client, handles: Iterable[H]) -> dict[str, H]:

@@ -12,11 +12,7 @@ from typing import Any, NoReturn, Unpack, overload
 import msgspec
 from msgspec.structs import replace
 
-from headrace.errors import (
-    ArgumentError,
-    OptionsError,
-    WorkflowError,
-)
+from headrace.errors import ArgumentError, OptionsError, WorkflowError
 from headrace.model import job_record
 from headrace.model.form import Form, of_call, of_task
 from headrace.model.headers import added, merged
@@ -179,9 +175,7 @@ class Scope:
         return place
 
     def once(self, name: str, values: Iterable[Any]) -> list[Any]:
-        """Values that several nodes take: each, or where it is large, what stands for it and is stored once. ``name``:
-        of the nodes that take them.
-        """
+        """Values that several nodes take: each, or, where it is large, what stands for it and is stored once."""
         return [self._given(f"{name}[*{n}]", value, f"an argument of {name}") for n, value in enumerate(values)]
 
     def check(self, task: Any, args: tuple[Any, ...], asked: NodeRequest) -> None:
@@ -429,15 +423,12 @@ class Flow:
         outer = (asked.options.get("queue", scope.queue), scope.globals, self._within(asked))
         define(inner, definition, args, kwargs, outer)
         scope.places += inner.places
-        heads, ends = (
-            graph_builder.heads(scope.builder, inner.places),
-            graph_builder.leaves(scope.builder, inner.places),
-        )
+        heads = graph_builder.heads(scope.builder, inner.places)
+        ends = graph_builder.leaves(scope.builder, inner.places)
         if not ends or not heads:
             scope.builder.check_acyclic()
-        edges: dict[int, Policy | None] = {
-            end: graph_builder.onward(scope.builder.rows[end], inner.on_failure) for end in ends
-        }
+        rows, policy = scope.builder.rows, inner.on_failure
+        edges: dict[int, Policy | None] = {end: graph_builder.onward(rows[end], policy) for end in ends}
         row = NodeSpec(name, definition.name, edges=edges, on_failure=asked.on_failure, heads=tuple(heads), first=first)
         row.role = "pass" if len(ends) == 1 else "join"
         return scope.listed(scope.stand_in(row), asked)
@@ -448,18 +439,13 @@ class Flow:
 
 # Queue, globals, and what a failure within means, for a definition that is nested.
 Outer = tuple[str, dict[str, Any], Policy]
+_NOTHING: Outer = ("", {}, "stop")
 
 
 def define(
-    scope: Scope,
-    definition: Definition,
-    args: Iterable[Any],
-    kwargs: Mapping[str, Any],
-    outer: Outer = ("", {}, "stop"),
+    scope: Scope, definition: Definition, args: Iterable[Any], kwargs: Mapping[str, Any], outer: Outer = _NOTHING
 ) -> None:
-    """Run a definition's function to its end. ``outer``: what it is nested in gives to all nodes; its own queue and
-    globals come first. Raises WorkflowError: it ran nothing; it cannot be stored.
-    """
+    """Run a definition's function to its end. ``outer``: what surrounds it gives to all nodes. Raises WorkflowError."""
     scope.queue = definition.queue or outer[0]
     scope.globals = {**outer[1], **definition.globals}
     scope.on_failure = outer[2]
@@ -476,11 +462,9 @@ def collected(scope: Scope) -> Graft | None:
     """What a running job added; None if nothing. Raises WorkflowError: it cannot be stored."""
     if not scope.closed:
         scope.close()
-    return (
-        graph_builder.graft(scope.builder, scope.prefix, scope.on_failure, gather=scope.gather)
-        if scope.places
-        else None
-    )
+    if not scope.places:
+        return None
+    return graph_builder.graft(scope.builder, scope.prefix, scope.on_failure, gather=scope.gather)
 
 
 def _list(items: Any) -> list[Any]:

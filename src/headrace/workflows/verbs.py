@@ -13,7 +13,7 @@ from headrace.errors import NotFound, OptionsError, StateError, WaitTimeout, Wor
 from headrace.model.ids import MOST_NODES, is_flow, number_of_code
 from headrace.model.job import State, number
 from headrace.model.job_record import Finder, Page
-from headrace.model.workflow import FOR_EVER, NodeRecord, WorkflowRecord, WorkflowState
+from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState
 from headrace.protocol import graph
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
@@ -47,9 +47,7 @@ def query(state: State | str | None, limit: int, after: str | None) -> NodeQuery
 
 
 def page(client: Client, finder: Finder, id: str, query: NodeQuery, *, lean: bool = False) -> Steps[Page[NodeRecord]]:
-    """Nodes from one number on; ``lean``: without results. Cost: see
-    :meth:`headrace.workflows.run.WorkflowRun.nodes`.
-    """
+    """Nodes from one number on; ``lean``: without results. Cost: see :meth:`~headrace.WorkflowRun.nodes`."""
     numbers = range(query.after + 1, min(query.after + min(FIRST, query.limit), MOST_NODES) + 1)
     rows: list[NodeRecord | None]
     records, rows = yield [
@@ -72,9 +70,7 @@ def page(client: Client, finder: Finder, id: str, query: NodeQuery, *, lean: boo
 
 
 def every(client: Client, id: str, finder: Finder | None = None) -> Steps[list[NodeRecord]]:
-    """All nodes, in the order of their numbers. Cost: one round trip, and one more per 500 nodes. Raises
-    WorkflowNotFound: the workflow is not stored.
-    """
+    """All nodes by number. Cost: one round trip, and one more per 500. Raises WorkflowNotFound: it is not stored."""
     last = _last(id, (yield graph.read_flows(client.keys, [id])))
     found: list[NodeRecord] = []
     for first in range(1, last + 1, READ):
@@ -93,9 +89,7 @@ def _last(id: str, records: Sequence[WorkflowRecord | None]) -> int:
 
 
 def named(id: str, names: Sequence[str], stored: Sequence[NodeRecord]) -> list[NodeRecord]:
-    """The nodes of these names; a task's name does where it has one node. Raises NotFound: none, or several; lists
-    them.
-    """
+    """The nodes of these names, or of a task that has one. Raises NotFound: none, or several; lists them."""
     for name in names:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise NotFound(f"a node is known by its name, a text, not {name!r:.80}")
@@ -133,18 +127,14 @@ def outputs(chosen: Sequence[NodeRecord], stored: Sequence[NodeRecord], seal: Se
     if seal is not None:
         stored = [msgspec.structs.replace(node, job=seal.opened_record(node.job)) for node in stored]
     by_number = {node.number: node for node in stored}
-    done = [node for node in chosen if _has_output(node, by_number)]
+    joints = [(node, by_number.get(_gathered(node), node)) for node in chosen]
+    done = [node for node, joint in joints if node.job.state is joint.job.state is State.SUCCEEDED]
     return {node.facts.name or str(node.number): _output(by_number[node.number], by_number) for node in done}
 
 
 def _gathered(node: NodeRecord) -> int:
     code = node.job.fields.get("gather")
     return number_of_code(code.decode()) if code else 0
-
-
-def _has_output(node: NodeRecord, by_number: dict[int, NodeRecord]) -> bool:
-    joint = by_number.get(_gathered(node), node)
-    return node.job.state is joint.job.state is State.SUCCEEDED
 
 
 def _output(node: NodeRecord, by_number: dict[int, NodeRecord]) -> Any:
@@ -155,9 +145,7 @@ def _output(node: NodeRecord, by_number: dict[int, NodeRecord]) -> Any:
         values = [_output(parent, by_number) for parent in parents]
         return values if node.role == "join" else (values or [None])[0]
     joint = by_number.get(_gathered(node))
-    if joint is not None:
-        return _output(joint, by_number)
-    return node.job.result
+    return node.job.result if joint is None else _output(joint, by_number)
 
 
 # Nodes that one call may name.
@@ -178,13 +166,6 @@ class Verbs(msgspec.Struct, frozen=True):
 
     def read(self) -> Call[list[WorkflowRecord | None]]:
         return graph.read_flows(self.client.keys, [self.id])
-
-    def stop(self) -> Call[str]:
-        return graph.stop(self.client.keys, self.id)
-
-    def expire(self, after: Duration | None) -> Call[str]:
-        ttl = FOR_EVER if after is None else microseconds(seconds(after, "after"))
-        return graph.expire(self.client.keys, self.id, ttl)
 
     def start(self, names: Sequence[str], on_piece: OnPiece | None) -> Steps[WorkflowState]:
         chosen: list[int] = []
@@ -269,9 +250,7 @@ _WORDS = {
 
 
 def tend(client: Client, keys: Keys, on_piece: OnPiece | None = None) -> Steps[None]:
-    """Do what scripts left over on one shard, so that no worker is needed; bounded, since other programs may add to it
-    meanwhile.
-    """
+    """Do what scripts left over on one shard, so that no worker is needed; bounded, since others may add to it."""
     for _ in range(PIECES):
         left, _, _ = yield graph.tend(keys, microseconds(client.settings.failure_ttl))
         if on_piece is not None:
