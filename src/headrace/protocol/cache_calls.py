@@ -25,8 +25,7 @@ ALL = "*"
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """Whether to compute now: at once where ``left`` is 0, else after this many seconds, in which another caller may
-    store.
+    """Whether to compute now, or after ``left`` seconds, in which another caller may store.
 
     Attributes:
         lease: the right to store; empty when there is a value.
@@ -63,12 +62,7 @@ def payload(stored: bytes) -> bytes:
 
 
 def read(keys: Keys, name: str) -> Call[bytes | None]:
-    return load("cache_get").bind(keys, _as_read, name=name)
-
-
-def _as_read(reply: Any) -> bytes | None:
-    found: bytes | None = reply
-    return found
+    return load("cache_get").bind(keys, lambda reply: reply, name=name)
 
 
 def store(keys: Keys, name: str, data: bytes, ttl: float, tags: Sequence[str] = (), lease: str = "") -> Call[bool]:
@@ -87,19 +81,13 @@ def lease(keys: Keys, name: str, tags: Sequence[str] = (), wait: float = 0.0) ->
     and any deletion of one of its tags, ends it. The idea is from "Scaling Memcache at Facebook" (NSDI 2013).
     """
     return load("cache_lease").bind(
-        keys,
-        lambda reply: Turn(reply[0].decode(), reply[1] / 1e6, reply[2] == 1),
-        name=name,
-        tags=",".join(tags),
-        life=LEASE,
-        wait=round(wait * 1e6),
-    )
+        keys, lambda reply: Turn(reply[0].decode(), reply[1] / 1e6, reply[2] == 1), name=name, tags=",".join(tags),
+        life=LEASE, wait=round(wait * 1e6),
+    )  # fmt: skip
 
 
 def release(keys: Keys, name: str, lease: str) -> Call[str]:
-    """Give up the right to store: ``released``, or ``gone`` before. Processes that wait for the value hear of it; what
-    others compute under the lease is not stored any more.
-    """
+    """Give up the right to store: ``released``, or ``gone`` before. Processes that wait hear of it."""
     return load("cache_release").bind(keys, lambda reply: str(reply.decode()), name=name, lease=lease)
 
 
@@ -116,13 +104,9 @@ def delete(keys: Keys, names: Sequence[str]) -> Call[int]:
 def drop(keys: Keys, tag: str, first: bool, limit: int = CHUNK) -> Call[Dropped]:
     """Delete up to ``limit`` values that have ``tag``, or of all (``ALL``). O(limit log n)."""
     return load("cache_drop").bind(
-        keys,
-        lambda reply: Dropped([name.decode() for name in reply[0]], reply[1]),
-        tag=tag,
-        first=int(first),
-        life=LEASE,
-        limit=limit,
-    )
+        keys, lambda reply: Dropped([name.decode() for name in reply[0]], reply[1]), tag=tag, first=int(first),
+        life=LEASE, limit=limit,
+    )  # fmt: skip
 
 
 def page(keys: Keys, tag: str = "", after: str = "", limit: int = 100) -> Call[CachedPage]:
@@ -132,14 +116,10 @@ def page(keys: Keys, tag: str = "", after: str = "", limit: int = 100) -> Call[C
     def parsed(reply: Any) -> CachedPage:
         at, count, flat = reply
         rows = [
-            CachedValue(flat[n].decode(), int(float(flat[n + 1])), flat[n + 2], _tags(flat[n + 3]))
-            for n in range(0, len(flat), 4)
+            CachedValue(name.decode(), int(float(end)), size, tuple(filter(None, text_of(tags).split(","))))
+            for name, end, size, tags in zip(*[iter(flat)] * 4, strict=True)
         ]
         more = f"{rows[-1].end}~{rows[-1].name}" if len(rows) == limit else None
         return CachedPage(rows, count, more, at)
 
     return load("cache_list").bind(keys, parsed, tag=tag, after=end, member=name, limit=limit)
-
-
-def _tags(joined: bytes) -> tuple[str, ...]:
-    return tuple(filter(None, text_of(joined).split(",")))

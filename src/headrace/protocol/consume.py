@@ -17,11 +17,9 @@ from headrace.protocol.script import Call, blob, by_turns, done_and_next, load, 
 def register(
     keys: Keys, owner: str, lease: int, metadata: Sequence[str | int], tasks: Mapping[str, str] | None = None
 ) -> Call[int]:
-    """Begin an incarnation's lease of ``lease`` microseconds, and leave our layout in a store without one.
-
-    ``metadata`` (field, value, ...) is shown to people; its ``place`` names the worker in the evidence of crashes.
-    Returns microseconds in which nothing of other incarnations may be reclaimed: the server, or all of them, were
-    silent.
+    """Begin an incarnation's lease of ``lease`` microseconds, and leave our layout in a store without one. People see
+    ``metadata`` (field, value, ...), whose ``place`` names the worker in the evidence of crashes. Returns microseconds
+    in which nothing of other incarnations may be reclaimed: the server, or all of them, were silent.
     """
     return load("register").bind(
         keys, int, owner=owner, lease=lease, version=SCHEMA, oldest=OLDEST, count=keys.count, metadata=list(metadata),
@@ -106,16 +104,12 @@ def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, ttl: int) -> 
 
 
 def retire(keys: Keys, owner: str, ttl: int = 0, why: str = "") -> Call[bool]:
-    """End an incarnation that holds nothing; False when it still holds jobs. Jobs that were broadcast to it and had not
-    begun end as cancelled. ``why`` is empty where it leaves in order.
-    """
+    """End an incarnation; False: it holds jobs. Broadcasts not begun are cancelled. ``why``: empty if in order."""
     return load("retire").bind(keys, lambda reply: reply == b"ok", owner=owner, ttl=ttl, why=why)
 
 
 def promote(keys: Keys, limit: int) -> Call[tuple[int, int, int, int]]:
-    """Make due jobs ready, and open the gates of limits that are due. Returns how many, server time, when the next is
-    due (0: none is scheduled), and 1 where gates were opened.
-    """
+    """Make due jobs ready and open due gates: how many, server time, the next due (0: none), 1: gates were opened."""
     return load("promote").bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2]), reply[3]), limit=limit)
 
 
@@ -159,15 +153,11 @@ def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, reques
     """
     rows = [
         (
-            n.id,
-            n.token,
-            "" if n.progress is None else str(n.progress),
-            n.text,
-            n.lines,
+            n.id, n.token, "" if n.progress is None else str(n.progress), n.text, n.lines,
             *([n.swallowed, n.spent, n.data][: 3 if n.data else 2 if n.spent else bool(n.swallowed)]),
         )
         for n in notes
-    ]
+    ]  # fmt: skip
     return load("note").bind(keys, int, owner=owner, request=request, notes=rows, most=most)
 
 
@@ -233,8 +223,6 @@ def _lane(held: bytes) -> str:
 
 # No time is so far away, microseconds.
 _MOST = 1 << 62
-
-
 _NO_REST = [None] * 10
 _NO_NODE = [b""] * 3
 
@@ -243,21 +231,12 @@ def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes], held
     options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, *late = fields
     wishes, parents, facts = node
     # Most of it is absent in most jobs, and every node of a workflow passes here.
+    level = priority_of(priority) if priority else 0
     rest: tuple[Any, ...] = (
-        options or wishes,
-        text_of(key),
-        number(failures) if failures else 0,
-        number(crashes) if crashes else 0,
-        number(interruptions) if interruptions else 0,
-        number(snoozes) if snoozes else 0,
-        bool(once),
-        number(expires) if expires else 0,
-        text_of(parents),
-        facts,
-        (),
-        level := priority_of(priority) if priority else 0,
-        number(attempts) if attempts else 0,
-    )
+        options or wishes, text_of(key), number(failures) if failures else 0, number(crashes) if crashes else 0,
+        number(interruptions) if interruptions else 0, number(snoozes) if snoozes else 0, bool(once),
+        number(expires) if expires else 0, text_of(parents), facts, (), level, number(attempts) if attempts else 0,
+    )  # fmt: skip
     headers, cost, limited, logged = (*late, None, None, None, None)[:4]
     rest += (headers or b"", number(cost) or 1, number(limited), _lane(held), bool(logged))
     if level:
@@ -318,27 +297,19 @@ class ClaimSummary(msgspec.Struct, frozen=True):
 def summary(reply: Any) -> ClaimSummary:
     if len(reply) == 1:
         return ClaimSummary(0)
-    return ClaimSummary(brought(reply), reply[7], _looked(reply) if len(reply) > 10 else None)
-
-
-def _looked(reply: Any) -> Looked:
-    fields = iter(reply[10])
-    rows = list(zip(*[fields] * 4, strict=True))
+    if len(reply) <= 10:
+        return ClaimSummary(brought(reply), reply[7])
+    rows = list(zip(*[iter(reply[10])] * 4, strict=True))
     cursors = {text_of(queue): (score, id) for queue, score, id, _ in rows}
-    return Looked(frozenset(kind.decode() for kind in reply[9]), cursors, any(rest for *_, rest in rows))
+    looked = Looked(frozenset(kind.decode() for kind in reply[9]), cursors, any(rest for *_, rest in rows))
+    return ClaimSummary(brought(reply), reply[7], looked)
 
 
 def claim(
-    keys: Keys,
-    owner: str,
-    request: int,
-    limit: int,
-    queues: Sequence[str],
-    passing: Sequence[tuple[str, int, Sequence[str]]] = (),
-    cursors: Mapping[str, Cursor] | None = None,
-    *,
+    keys: Keys, owner: str, request: int, limit: int, queues: Sequence[str],
+    passing: Sequence[tuple[str, int, Sequence[str]]] = (), cursors: Mapping[str, Cursor] | None = None, *,
     own: int = 0,
-) -> Call[Claimed]:
+) -> Call[Claimed]:  # fmt: skip
     """Lease up to ``limit`` (at most 1000) ready jobs to a dispatcher incarnation; O(limit log n).
 
     Each job leaves the ready index and enters the owner's claims in one script, so it is never in both and never in
@@ -349,8 +320,7 @@ def claim(
     Args:
         request: grows with each claim; the same number again gets the same answer.
         queues: in the order in which they are emptied.
-        passing: kinds with the number that may be claimed of each at most, each with its tasks; 200 entries of a queue
-            are looked at.
+        passing: kinds with the most that may be claimed of each and its tasks; 200 entries a queue are looked at.
         cursors: entries behind which to go on looking, by queue.
         own: most jobs of the queue of built-in jobs.
     """
@@ -378,10 +348,6 @@ class Settled(msgspec.Struct, frozen=True):
     chores: int
 
 
-def _settled(reply: Any) -> Settled:
-    return Settled(reply[0] == b"repeated", texts_of(reply[1]), *reply[2:])
-
-
 def settle(
     keys: Keys,
     owner: str,
@@ -406,8 +372,9 @@ def settle(
     notes = [part for one in starts for part in (_wire(one.id), one.ready, one.error, one.signal, one.exit_code)]
     packed = [(kind, amount, rows) for (kind, amount), rows in groups.items()]
     return load("settle").bind(
-        keys, _settled, owner=owner, request=request, failure_ttl=failure_ttl, outcomes=packed, starts=notes
-    )
+        keys, lambda reply: Settled(reply[0] == b"repeated", texts_of(reply[1]), *reply[2:]), owner=owner,
+        request=request, failure_ttl=failure_ttl, outcomes=packed, starts=notes,
+    )  # fmt: skip
 
 
 # How starts end whose ids may be anything.
@@ -429,6 +396,8 @@ def starts_of(call: Call[Settled]) -> list[tuple[str, int]]:
 
 
 _groups = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, list[msgspec.Raw]]]).decode
+_str = msgspec.msgpack.Decoder(str).decode
+_integer = msgspec.msgpack.Decoder(int).decode
 
 
 def _unpacked(id: msgspec.Raw) -> str:
@@ -437,12 +406,6 @@ def _unpacked(id: msgspec.Raw) -> str:
     except UnicodeDecodeError:
         # One whose bytes are no text: no other can be taken for the same.
         return bytes(id).decode("utf-8", "replace")
-
-
-_str = msgspec.msgpack.Decoder(str).decode
-
-
-_integer = msgspec.msgpack.Decoder(int).decode
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -465,9 +428,8 @@ def _held(reply: Any) -> Held | None:
         return None
     claimed, first, settled, flat = reply
     couples = zip(flat[::2], flat[1::2], strict=True)
-    return Held(
-        claimed, first, settled, [(id.decode("utf-8", "surrogateescape"), int(float(token))) for id, token in couples]
-    )
+    starts = [(id.decode("utf-8", "surrogateescape"), int(float(token))) for id, token in couples]
+    return Held(claimed, first, settled, starts)
 
 
 def holds(keys: Keys, owner: str, after: int, limit: int) -> Call[Held | None]:
@@ -488,10 +450,7 @@ def restore(keys: Keys, owner: str, starts: Sequence[tuple[str, int]], promise: 
     promised the incarnation its lease: a store whose leases are a minute older is an old copy, and no worker claims
     from it.
     """
+    flat = [one for start in starts for one in start]
     return load("restore").bind(
-        keys,
-        lambda reply: Restored(*(texts_of(ids) for ids in reply)),
-        owner=owner,
-        starts=[one for start in starts for one in start],
-        promise=promise,
+        keys, lambda reply: Restored(*map(texts_of, reply)), owner=owner, starts=flat, promise=promise
     )

@@ -134,9 +134,7 @@ class Confirmer:
             yield from self._answered((yield self._asked()))
 
     def through(self, steps: Steps[T], wanted: Durability, id: str) -> Steps[T]:
-        """Run a verb of several calls, each with a mark behind it; a server that lacks the last mark raises
-        NotConfirmed.
-        """
+        """Run a verb of several calls, each with a mark behind it. Raises NotConfirmed: a server lacks the last one."""
         try:
             step = next(steps)
             while True:

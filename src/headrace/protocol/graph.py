@@ -37,9 +37,6 @@ CHUNK = 250
 CHUNK_BYTES = 1 << 20
 
 
-# -- nodes as they are stored ---------------------------------------------------------------------------------------
-
-
 # Most nodes of a workflow have one of a few forms.
 @lru_cache(256)
 def _of_form(form: Form) -> tuple[Any, ...]:
@@ -124,9 +121,6 @@ def _of_graph(keys: Keys, id: str, graph: Graph, *, hides: bool) -> list[Any]:
     return facts
 
 
-# -- life -----------------------------------------------------------------------------------------------------------
-
-
 class Created(msgspec.Struct, frozen=True):
     """The answer to a create: ``ok``: complete; ``more``: send nodes from ``next``; ``live``: ``id`` has this key."""
 
@@ -136,9 +130,7 @@ class Created(msgspec.Struct, frozen=True):
 
 
 def create(keys: Keys, id: str, graph: Graph, first: int = 1) -> Call[Created]:
-    """Store a graph's nodes from number ``first`` on, as many as one call takes; with the last it is complete. A
-    workflow that is not completed within an hour is removed. Safe to repeat.
-    """
+    """Store a graph's nodes from ``first`` on; what is incomplete after an hour is removed. Safe to repeat."""
     last = _end_of_chunk(graph.nodes, first)
     complete = last == len(graph.nodes)
     hides = _hides(keys, graph.nodes)
@@ -201,9 +193,6 @@ def tend(keys: Keys, ttl: int, limit: int = 400) -> Call[tuple[int, int, int]]:
     another one any more.
     """
     return load("tend").bind(keys, lambda reply: (reply[0], reply[2], moment(reply[3])), limit=limit, ttl=ttl)
-
-
-# -- growing --------------------------------------------------------------------------------------------------------
 
 
 def reserve(keys: Keys, owner: str, id: str, token: int, amount: int) -> Call[int]:
@@ -277,14 +266,8 @@ def _output(id: str, row: list[Any]) -> NodeOutput:
     task, state, facts, role, gather, parents, result = row
     codes = (gather or parents or b"").decode() if gather or role in (b"join", b"pass") else None
     sources = None if codes is None else siblings_of(id, codes)
-    return NodeOutput(
-        facts or b"",
-        (task or b"").decode("utf-8", "replace"),
-        (state or b"missing").decode("utf-8", "replace"),
-        result,
-        sources,
-        not gather and role == b"join",
-    )
+    many = not gather and role == b"join"
+    return NodeOutput(facts or b"", text_of(task), text_of(state or b"missing"), result, sources, many)
 
 
 def _flow(row: Any) -> WorkflowRecord | None:
@@ -312,18 +295,12 @@ def read_nodes(
 def node_of(job: Record, nth: int) -> NodeRecord:
     fields = job.fields
     parents, children = text_of(fields.get("parents")), text_of(fields.get("children"))
-    return NodeRecord(
-        nth,
-        job,
-        parse_facts(fields.get("facts")),
-        text_of(fields.get("role")),
-        number(fields.get("pending")),
-        tuple(number_of_code(parents[n : n + 4]) for n in range(0, len(parents), 4)),
-        tuple(
-            (number_of_code(children[n : n + 4]), POLICIES.get(children[n + 4], "stop"))
-            for n in range(0, len(children), 5)
-        ),
+    above = tuple(number_of_code(parents[n : n + 4]) for n in range(0, len(parents), 4))
+    below: tuple[tuple[int, Policy], ...] = tuple(
+        (number_of_code(children[n : n + 4]), POLICIES.get(children[n + 4], "stop")) for n in range(0, len(children), 5)
     )
+    facts, role = parse_facts(fields.get("facts")), text_of(fields.get("role"))
+    return NodeRecord(nth, job, facts, role, number(fields.get("pending")), above, below)
 
 
 class FlowPage(msgspec.Struct, frozen=True):
@@ -343,35 +320,18 @@ def _flow_page(reply: Any) -> FlowPage:
     count, seen, names, rows = reply
     # Their names come once: a page is to be read in little more than a millisecond.
     named = texts_of(names)
-    return FlowPage(
-        count,
-        rows_of(seen),
-        [
-            WorkflowRecord(
-                text_of(id),
-                moment(lapses),
-                failed,
-                {name: value for name, value in zip(named, values, strict=False) if value is not None},
-            )
-            for id, lapses, failed, values in rows
-        ],
-    )
+    records: list[WorkflowRecord] = []
+    for id, lapses, failed, values in rows:
+        fields = {name: value for name, value in zip(named, values, strict=False) if value is not None}
+        records.append(WorkflowRecord(text_of(id), moment(lapses), failed, fields))
+    return FlowPage(count, rows_of(seen), records)
 
 
 def flow_page(
-    keys: Keys,
-    definition: str = "",
-    state: str = "",
-    limit: int = 100,
-    after: tuple[int, str] | None = None,
-    offset: int = 0,
-    desc: bool = True,
-    since: int | None = None,
-    until: int | None = None,
-) -> Call[FlowPage]:
-    """At most 500 workflows by creation, of one definition or all, in one state or any. A row without a record is
-    dropped. ``since`` and ``until`` are inclusive.
-    """
+    keys: Keys, definition: str = "", state: str = "", limit: int = 100, after: tuple[int, str] | None = None,
+    offset: int = 0, desc: bool = True, since: int | None = None, until: int | None = None,
+) -> Call[FlowPage]:  # fmt: skip
+    """At most 500 workflows by creation, from ``since`` to ``until``; a row without a record is dropped."""
     piece = slice_of(min(limit, 500), after, offset, desc, since, until)
     return load("flow_page").bind(keys, _flow_page, view=f"{definition}|{state}", **piece)
 

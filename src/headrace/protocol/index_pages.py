@@ -46,18 +46,9 @@ def _most(values: bool | None) -> int:
 
 
 def page(
-    keys: Keys,
-    index: str,
-    limit: int = 100,
-    after: tuple[int, str] | None = None,
-    offset: int = 0,
-    desc: bool = True,
-    since: int | None = None,
-    until: int | None = None,
-    *,
-    values: bool | None = None,
-    finder: Finder | None = None,
-) -> Call[IndexPage]:
+    keys: Keys, index: str, limit: int = 100, after: tuple[int, str] | None = None, offset: int = 0, desc: bool = True,
+    since: int | None = None, until: int | None = None, *, values: bool | None = None, finder: Finder | None = None,
+) -> Call[IndexPage]:  # fmt: skip
     """A piece of one structure, by score; O(log n + limit).
 
     Args:
@@ -103,28 +94,15 @@ class WalkedPart(msgspec.Struct, frozen=True):
 
 
 def walk(
-    keys: Keys,
-    names: Sequence[str],
-    limit: int,
-    after: tuple[int, str] | None = None,
-    desc: bool = True,
-    since: int | None = None,
-    until: int | None = None,
-    *,
-    place: str = "",
-    looks: int = 1000,
-    queue: str | None = None,
-    task: str | None = None,
-    key: str | None = None,
-    words: Sequence[str] = (),
-    values: bool | None = None,
+    keys: Keys, names: Sequence[str], limit: int, after: tuple[int, str] | None = None, desc: bool = True,
+    since: int | None = None, until: int | None = None, *, place: str = "", looks: int = 1000, queue: str | None = None,
+    task: str | None = None, key: str | None = None, words: Sequence[str] = (), values: bool | None = None,
     finder: Finder | None = None,
-) -> Call[WalkedPart]:
+) -> Call[WalkedPart]:  # fmt: skip
     """Jobs of several structures, one after the other, until there are ``limit``; what does not match stays there.
 
     Args:
-        names: structures as of :func:`page`, at most ``WALK``. Behind the line of a queue come the lanes of its limited
-            jobs.
+        names: structures as of :func:`page`, at most ``WALK``; lanes of limited jobs come behind the line of a queue.
         limit: at most 1000; 500 with records.
         after: score and id of the last row seen of the first of them, in its lane ``place``.
         looks: jobs to look at, at most 1000; ``SEARCHED`` with words.

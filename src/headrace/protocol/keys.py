@@ -239,9 +239,7 @@ def seal_of(settings: Settings) -> Seal | None:
 
 @cache
 def documented() -> dict[str, str]:
-    """Pattern and type of every key, as the table says. A pattern is a name, or a name and what it is appended to:
-    ``scheduled``, ``job:<id>``.
-    """
+    """Pattern and type of every key. A pattern is a name, or a name and what follows: ``scheduled``, ``job:<id>``."""
     found: dict[str, str] = {}
     for pattern, more, kind, _ in _ROW.findall(TABLE):
         for name in FINAL if more else (pattern,):

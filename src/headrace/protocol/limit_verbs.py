@@ -54,21 +54,14 @@ def read_limits(
     *,
     values: bool = False,
 ) -> Call[LimitPage]:
-    """Limits, or one of their values, as they count now.
-
-    Args:
-        names: of limits; none: a page of all, by name, that begins behind ``after``.
-        value: of the limits that are named.
-        values: after each limit its values are told: those that an operator has set, or whose jobs wait.
+    """Limits, or one of their values, as they count now. ``names``: of limits; none: a page of all, by name, that
+    begins behind ``after``. ``value``: of the limits that are named. ``values``: after each limit its values are told:
+    those that an operator has set, or whose jobs wait.
     """
     return load("limit_read").bind(
         keys, lambda reply: _page(reply, None if names else limit), names=list(names), after=after, limit=limit,
         value=value, values=int(values),
     )  # fmt: skip
-
-
-def _changed(reply: Any) -> str | frozenset[str]:
-    return reply.decode() if isinstance(reply, bytes) else frozenset(part.decode() for part in reply)
 
 
 def change_limit(
@@ -86,8 +79,9 @@ def change_limit(
     """
     flat = [word for part in parts for word in part]
     return load("limit_change").bind(
-        keys, _changed, limit=limit, value=value, declared=list(declared), parts=flat, gone=list(gone)
-    )
+        keys, lambda reply: reply.decode() if isinstance(reply, bytes) else frozenset(map(bytes.decode, reply)),
+        limit=limit, value=value, declared=list(declared), parts=flat, gone=list(gone),
+    )  # fmt: skip
 
 
 class Deleted(NamedTuple):

@@ -221,14 +221,14 @@ def resume_due(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
 
 def sample(keys: Keys) -> Call[tuple[int, dict[str, int] | None]]:
     """Server time, and ready jobs of 1,000 queues at most; None: another dispatcher was told within this minute."""
-    return load("sample").bind(keys, _sample)
 
+    def parsed(reply: Any) -> tuple[int, dict[str, int] | None]:
+        if len(reply) == 1:
+            return reply[0], None
+        names = iter(reply[1])
+        return reply[0], {text_of(name): next(names) for name in names}
 
-def _sample(reply: Any) -> tuple[int, dict[str, int] | None]:
-    if len(reply) == 1:
-        return reply[0], None
-    names = iter(reply[1])
-    return reply[0], {text_of(name): next(names) for name in names}
+    return load("sample").bind(keys, parsed)
 
 
 def paused(keys: Keys) -> Call[list[str]]:
@@ -279,24 +279,16 @@ def _greeting(reply: list[Any]) -> Greeting:
 
 
 def greet(keys: Keys, version: int, store: str = "", elsewhere: Sequence[str] = ()) -> Call[Greeting]:
-    """Compare layouts: the version that the store has (below 1: none of Headrace's); an empty store takes ours.
-    ``elsewhere``: prefixes of shards that this server does not have.
-    """
+    """Compare layouts; the store's version (below 1: none); an empty one takes ours. ``elsewhere``: other prefixes."""
     return load("greet").bind(
         keys, _greeting, version=version, number=keys.number, store=store, elsewhere=list(elsewhere)
     )
 
 
 def store_own(
-    keys: Keys,
-    id: str,
-    fields: Mapping[str, str | bytes | int],
-    *,
-    key: str = "",
-    hook: str = "",
-    was: str = "",
+    keys: Keys, id: str, fields: Mapping[str, str | bytes | int], *, key: str = "", hook: str = "", was: str = "",
     at: str = "",
-) -> Call[str]:
+) -> Call[str]:  # fmt: skip
     """Store a job of a built-in task, and in the same script move the cursor of a ``hook`` from ``was`` to ``at``.
 
     Without an ``id`` only the cursor moves. Returns ``stored``; ``known``: a job has this id; ``moved``: the cursor was
@@ -335,9 +327,7 @@ def due_calls(keys: Keys, hooks: Sequence[tuple[str, int, Sequence[str]]], limit
 
 
 class CountedPiece(msgspec.Struct, frozen=True):
-    """Of a piece of the jobs of a state: how many are meant, how many of these are nodes, how many were looked at, the
-    cursor (None: the end), and the server's time.
-    """
+    """Of a piece of jobs: how many are meant, nodes of them, looked at, the cursor (None: the end), server time."""
 
     matched: int
     nodes: int
@@ -347,13 +337,9 @@ class CountedPiece(msgspec.Struct, frozen=True):
 
 
 def bulk_piece(keys: Keys, id: str, name: str, request: BulkRequest, ttl: int, limit: int, told: bytes) -> Call[bytes]:
-    """Do the next piece of a bulk operation; returns how far it is, for :func:`progress_of` and as ``told`` of the next
-    piece.
-
-    Args:
-        id: of its job, with which that is stored, too; empty: it has none.
-        name: the same for each piece: a job that the operation has retried is not retried again.
-        ttl: microseconds that a cancelled job stays.
+    """Do the next piece of a bulk operation; returns how far it is, for :func:`progress_of` and as the next ``told``.
+    ``id``: of its job, with which that is stored; empty: none. ``name`` is that of all pieces: a job that the operation
+    has retried is not retried again. ``ttl``: microseconds that a cancelled job stays.
     """
     return load("bulk_piece").bind(
         keys, bytes, id=id, request=name, verb=request.verb, bound=request.bound_us, ttl=ttl, limit=limit,
@@ -499,13 +485,9 @@ def examine(
 ) -> Call[tuple[int, list[Fault]]]:
     """Compare at most 1000 jobs with the structures that hold them, at one moment; about five microseconds a job.
 
-    Args:
-        place: the structure that the ids come from; empty: their records.
-        ttl: microseconds that a job stays which has ended and had no end of its retention.
-        repair: lead them back, except out of lanes and claims.
-
-    Returns:
-        bytes that kept results and errors of the jobs take, where ``place`` is that of a final state; the faults.
+    ``place``: the structure that the ids come from; empty: their records. ``ttl``: microseconds that a job stays which
+    has ended and had no end of its retention. ``repair``: lead them back, except out of lanes and claims. Returns the
+    bytes that kept results and errors take, where ``place`` is that of a final state, and the faults.
     """
 
     def parsed(reply: Any) -> tuple[int, list[Fault]]:

@@ -54,8 +54,7 @@ class RunnerFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     Attributes:
         place: its number among those of its kind; -1: it leaves, or runs a suspect alone.
         job, task, since: what it runs, or the oldest of several, and when that began (microseconds); empty: it is idle.
-        soft, kill: since when that job's soft limit is over, and when it is killed (microseconds); 0: it was not told
-            to stop.
+        soft, kill: since when its soft limit is over, and when it is killed (microseconds); 0: it was not told to stop.
         holds: jobs that it runs or was sent ahead; ``waiting``: jobs that wait for it in the worker.
         memory: resident bytes, in whole MiB; 0: unknown on this system.
         replaced, reason: how often the process at its place was replaced, and why the last time.
@@ -133,9 +132,7 @@ class WorkerFacts(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """Counts by state, queues, workers, parked jobs by task, bytes of kept results, first starts of versions of code;
-    ``now`` is server time.
-    """
+    """Counts by state, queues, workers, parked jobs by task, bytes of results, first starts of code, server time."""
 
     now: int
     states: dict[str, int]
@@ -166,31 +163,19 @@ class Overview(msgspec.Struct, frozen=True):
 
 def _overview(reply: Any) -> Overview:
     now, states, lines, workers, parked, size, deploys = reply
-    queues = [
-        QueueFacts(
-            text_of(name),
-            count,
-            bool(paused),
-            min(filter(None, (ready_at(moment(score), priority_of(priority)), moment(since))), default=0),
-            moment(until),
-            text_of(note),
-            held,
-        )
-        for name, count, paused, score, priority, until, note, held, since in lines
-    ]
+    queues: list[QueueFacts] = []
+    for name, count, paused, score, priority, until, note, held, since in lines:
+        oldest = min(filter(None, (ready_at(moment(score), priority_of(priority)), moment(since))), default=0)
+        queues.append(QueueFacts(text_of(name), count, bool(paused), oldest, moment(until), text_of(note), held))
     incarnations = [
         WorkerFacts(text_of(owner), moment(lease), running, text_pairs(facts))
         for owner, lease, running, facts in workers
     ]
     return Overview(
-        now,
-        {text_of(states[n]): states[n + 1] for n in range(0, len(states), 2)},
-        sorted(queues, key=lambda queue: queue.name),
-        incarnations,
-        {text_of(task): count for task, count in parked},
-        size,
-        dict(rows_of(deploys)),
-    )
+        now, {text_of(states[n]): states[n + 1] for n in range(0, len(states), 2)},
+        sorted(queues, key=lambda queue: queue.name), incarnations,
+        {text_of(task): count for task, count in parked}, size, dict(rows_of(deploys)),
+    )  # fmt: skip
 
 
 def overview(keys: Keys, *, details: bool = True) -> Call[Overview]:
@@ -248,9 +233,7 @@ def _counted(reply: Any) -> CountedQueues:
 
 
 def store_load(keys: Keys, queues: Sequence[str] = (), soon: int = 0, look: int = LOOK) -> Call[StoreLoad]:
-    """What queues have to do; what runs and comes due within ``soon`` microseconds is told of every queue. ``look``:
-    most running jobs, and most scheduled ones, whose queue is looked up; see :class:`CountedQueues`.
-    """
+    """What queues have to do; what runs and is due ``soon`` (microseconds) of every queue. ``look``: most looked up."""
 
     def parse(reply: Any) -> StoreLoad:
         at, waiting, running, due, first, memory, most = reply
@@ -447,9 +430,7 @@ def _gate(row: list[Any]) -> GateSeen:
 
 
 def why(keys: Keys, id: str) -> Call[WhyFacts]:
-    """What keeps a job from running. Changes nothing. Cost: O(log n) and a few commands for each of at most
-    ``MOST_WORKERS`` live workers, and one for each of at most 1,000 parents.
-    """
+    """What keeps a job from running. Cost: O(log n), and some commands for each of at most ``MOST_WORKERS`` workers."""
 
     def parsed(reply: Any) -> WhyFacts:
         now, kind, values, flow, place, others, gates, live, workers, server = reply

@@ -32,8 +32,7 @@ class Accepted(msgspec.Struct, frozen=True):
     """The store's answer to an enqueue.
 
     Attributes:
-        word: ``ok``; ``repeated``: this very request had been applied, and its reply was lost; ``clash``, ``full``,
-            ``missing``: nothing was stored.
+        word: ``ok``; ``repeated``: this request had been applied; ``clash``, ``full``, ``missing``: nothing is stored.
         duplicates: ids that were not stored, each with the job that its request id had made, or that has its name.
         clashes: ids of unique jobs for which nothing was stored, each with the job that has its name.
         full: a limit, its backlog, and how many jobs wait in a lane of it.
@@ -190,13 +189,9 @@ def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str
         fields += ("options", blob(form.options))
     fields += fields_of(form, _NOT_OF_BROADCASTS)
     return load("broadcast").bind(
-        keys,
-        lambda reply: [id.decode() for id in reply],
-        sender=rows[0][1],
-        expires=form.expires,
-        fields=fields,
+        keys, lambda reply: [id.decode() for id in reply], sender=rows[0][1], expires=form.expires, fields=fields,
         rows=[text for row in rows for text in row],
-    )
+    )  # fmt: skip
 
 
 def cancel(keys: Keys, id: str, ttl: int) -> Call[str]:
@@ -218,17 +213,13 @@ def delete(keys: Keys, id: str) -> Call[str]:
 
 
 def move(keys: Keys, id: str, queue: str = "", priority: int | None = None, delay: int = -1, at: int = 0) -> Call[str]:
-    """Give a waiting job another queue, priority or time; what is not given stays. Returns ``moved`` and the state of
-    now, ``missing``, ``broadcast``, ``late``, or the state that does not allow it.
-    """
+    """Give a waiting job another queue, priority or time: ``moved`` and its state, ``missing``, or why it is not."""
     rank = "" if priority is None else str(priority)
     return load("move").bind(keys, bytes.decode, id=id, queue=queue, priority=rank, delay=delay, at=at)
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """What a waiter learns: ``state`` is None when nothing is stored; ``change`` is another one after each change of
-    token or progress. Not ``whole``: the store has more than was asked for.
-    """
+    """What a waiter learns. ``state``: None: nothing is stored. ``change`` differs after each. Not ``whole``: cut."""
 
     state: State | None
     result: bytes | None
@@ -279,9 +270,7 @@ def is_map(fields: Mapping[str, bytes]) -> bool:
 
 
 def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None = None) -> Record:
-    """A stored job as a record; unreadable values become empty ones rather than raise. ``due``: its score in the
-    structure of its state, where that is one of times.
-    """
+    """A stored job as a record; unreadable values become empty ones. ``due``: its score where its state has a time."""
     get, progress = fields.get, fields.get("progress")
     try:
         state, share = State(text_of(get("st"))), float(progress) if progress else None
@@ -302,10 +291,6 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         swallowed=parse_error(get("swallowed")), left_out=number(get("left_out")),
         finder=None if is_map(fields) else finder,
     )  # fmt: skip
-    return _plausible(record)
-
-
-def _plausible(record: Record) -> Record:
     attempt = record.attempt
     if record.swallowed is None and (attempt or not record.started_us):
         return record

@@ -53,7 +53,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -188,12 +188,7 @@ def _documented(word: str) -> Key:
     raise HeaderError(f"no key {own!r} is documented in keys.py")
 
 
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-N = TypeVar("N", bound=_Named)
+N = TypeVar("N", Key, Part, Argument)
 
 
 def merge(header: Header, includes: list[Header]) -> Header:
@@ -224,8 +219,6 @@ def _union(groups: list[tuple[N, ...]]) -> tuple[N, ...]:
     return tuple({one.name: one for group in groups for one in group}.values())
 
 
-# -- functions of included files ---------------------------------------------------------------------------------------
-
 _OPENING = re.compile(r"local function (\w+)")
 _TEXT = re.compile(r"'[^'\n]*'")
 # Each byte as it is where names have it, else as a space.
@@ -255,8 +248,7 @@ class Code(NamedTuple):
     """The code of one file.
 
     Attributes:
-        rows: its lines without spaces around them; those that hold comments only are empty, so that all keep their
-            numbers.
+        rows: its lines without spaces around them; those of comments are empty, so that all keep their numbers.
         names, words: as those of a function, of what is in none.
     """
 
@@ -331,8 +323,6 @@ def _names(lines: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
 def _split(code: str) -> frozenset[str]:
     return frozenset(code.encode().translate(_GAPS).decode().split())
 
-
-# -- the text of a script ----------------------------------------------------------------------------------------------
 
 _SCRIPTS = Path(__file__).parent.parent / "scripts"
 _LOADER: Any = __spec__.loader
@@ -414,9 +404,7 @@ def _grouped(parts: Mapping[str, Header]) -> list[str]:
 def _by_place(
     name: str, order: Sequence[str], parts: Mapping[str, Header], header: Header
 ) -> tuple[dict[str, list[Row]], dict[str, set[str]]]:
-    """The lines by the file or lazy function that they are in (of the script itself: empty), and the words in its code.
-    Unused lines are empty, so that all keep their numbers.
-    """
+    """The lines by file or lazy function (the script's own: empty) and the words in them; unused lines are empty."""
     codes = {part: code_of(part, _source(part)) for part in (*order, name)}
     used = used_functions(codes, header.steps)
     moved = lazy_functions(codes, used, {part: parts[part].lazy for part in order}, header.steps)
@@ -448,9 +436,7 @@ def _gives(word: str, group: Mapping[str, Header], words: Mapping[str, set[str]]
 
 
 def _bound(header: Header, own: Mapping[str, set[str]]) -> tuple[str, dict[str, str]]:
-    """Lua before the first file, and that with which each lazy function begins: what only these name is
-    bound inside.
-    """
+    """Lua before the first file, and with what each lazy function begins: what only these name is bound inside."""
     sent = header.sent
     lua = {f"local {key.name} = KEYS[{n}]": key.name for n, key in enumerate(sent, 1)}
     derived = (*(key for key in header.derives if key not in sent), *header.channels)

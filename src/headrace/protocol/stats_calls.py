@@ -32,13 +32,11 @@ class Counts(msgspec.Struct, frozen=True):
     index: Mapping[str, Mapping[str, int]]
 
     def packed(self) -> dict[str, list[Any]]:
-        return {
-            "buckets": [[date, ends, _rows(labels)] for (date, ends), labels in self.buckets.items()],
-            "index": [
-                [parent, [item for part, ends in parts.items() for item in (ends, part)]]
-                for parent, parts in self.index.items()
-            ],
-        }
+        buckets = [[date, ends, _rows(labels)] for (date, ends), labels in self.buckets.items()]
+        index = [
+            [up, [one for part, ends in parts.items() for one in (ends, part)]] for up, parts in self.index.items()
+        ]
+        return {"buckets": buckets, "index": index}
 
 
 def _rows(labels: Mapping[str, Mapping[str, int]]) -> list[Any]:
@@ -68,18 +66,14 @@ def _applied(reply: Any) -> Applied:
 
 
 def add(keys: Keys, sender: str, number: int, counts: Counts, window: int = WINDOW) -> Call[Applied]:
-    """Add merged counts to their buckets: all, or none when this sender's batch was applied within
-    ``window`` seconds.
-    """
+    """Add merged counts to their buckets: all, or none when this sender's batch was applied within ``window``."""
     return load("stats_add").bind(keys, _applied, sender=sender, number=str(number), window=window, **counts.packed())
 
 
 def send(
     keys: Keys, sender: str, number: int, batch: bytes, most: int, hold: bool, window: int = WINDOW
 ) -> Call[Applied]:
-    """Line a batch up for the worker that adds it to the buckets, once however often it is sent. More than ``most``
-    push out the oldest, or are refused as ``full`` with ``hold``.
-    """
+    """Line a batch up, once however often it is sent. Beyond ``most`` the oldest go; with ``hold`` it is ``full``."""
     return load("stats_send").bind(
         keys, lambda reply: Applied(reply.decode()), sender=sender, number=str(number), window=window, most=most,
         hold=int(hold), keep=UNUSED, batch=batch,
@@ -107,21 +101,19 @@ class Line(msgspec.Struct, frozen=True):
     upto: int = 0
 
 
-def _line(reply: Any) -> Line:
-    now, waiting, oldest, lost, taken, rows, upto = reply
-    since = int(oldest.partition(b"-")[0]) * 1000 if oldest else 0
-    return Line(now, waiting, since, lost, taken, [(id.decode(), pair[1]) for id, pair in rows], upto)
-
-
 def peek(keys: Keys, limit: int = 0) -> Call[Line]:
     """The oldest batches, and how far behind their consumer is. They stay. O(limit)."""
-    return load("stats_peek").bind(keys, _line, limit=limit)
+
+    def parsed(reply: Any) -> Line:
+        now, waiting, oldest, lost, taken, rows, upto = reply
+        since = int(oldest.partition(b"-")[0]) * 1000 if oldest else 0
+        return Line(now, waiting, since, lost, taken, [(id.decode(), pair[1]) for id, pair in rows], upto)
+
+    return load("stats_peek").bind(keys, parsed, limit=limit)
 
 
 def consume(keys: Keys, first: str, last: str, counts: Counts) -> Call[Applied]:
-    """Take the batches from ``first``, the oldest, to ``last`` out of the line and add their counts, as one. A batch is
-    added exactly once: ``gone`` when it was taken meanwhile, also by this very call.
-    """
+    """Add the batches from ``first``, the oldest, to ``last`` as one, exactly once: ``gone`` if they were taken."""
     time, _, sequence = last.partition("-")
     beyond = f"{time}-{int(sequence) + 1}"
     packed = counts.packed()
@@ -135,9 +127,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Took(msgspec.Struct, frozen=True):
-    """What became of batches that came over a broker; ``known``: by sender, the last number that was added before,
-    where it reaches into these: then none was added.
-    """
+    """What became of batches of a broker; ``known``: by sender, the last number added before: then none was added."""
 
     known: dict[str, int]
     refused: tuple[str, ...] = ()
@@ -159,9 +149,7 @@ def take(
     lost: int | None = None,
     window: int = BROKER_WINDOW,
 ) -> Call[Took]:
-    """Add batches that came over a message broker, as one: all of them, or none when one of them was added before.
-    ``lost``: batches missing among these, if numbers that are missing mean batches that the broker dropped.
-    """
+    """Add batches of a broker as one: all, or none when one was added before. ``lost``: how many the broker dropped."""
     return load("stats_take").bind(
         keys, _took, batches=[item for span in spans for item in (span.sender, span.first, span.last)],
         gaps=int(lost is not None), lost=lost or 0, upto=upto, window=window, keep=UNUSED, **counts.packed(),
@@ -200,9 +188,7 @@ def children(keys: Keys, label: str, offset: int = 0, limit: int = 1000) -> Call
 def held_below(
     keys: Keys, label: str, dates: Sequence[str], offset: int, limit: int
 ) -> Call[list[tuple[str, list[Held]]]]:
-    """Some of the parts that :func:`children` tells, each with what its buckets hold; at most ``READ``
-    buckets in all.
-    """
+    """Some of the parts that :func:`children` tells, with what their buckets hold; at most ``READ`` in all."""
 
     def parsed(reply: Any) -> list[tuple[str, list[Held]]]:
         held, size = _whole(reply[1]), len(dates)
@@ -212,9 +198,7 @@ def held_below(
 
 
 def event(keys: Keys, id: str, at: int, keep: int, body: bytes, counts: Counts) -> Call[Applied]:
-    """Store an event and add its counts; nothing when one of this id is stored. It stays ``keep`` seconds from when it
-    happened (``at``, microseconds), or from now if that is later.
-    """
+    """Store an event and its counts, once for an id; it stays ``keep`` seconds from ``at`` (microseconds) or now."""
     return load("stats_event").bind(keys, _applied, id=id, at=at, keep=keep, body=body, **counts.packed())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from math import isfinite
 from struct import Struct
 from typing import Any, Literal, TypeAlias, get_args
@@ -121,31 +122,24 @@ def schedule_record(name: str, fields: dict[str, bytes], rows: Sequence[bytes]) 
     def text(field: str) -> str:
         return fields.get(field, b"").decode("utf-8", "replace")
 
-    policies = _policies(fields.get("rules", b""))
+    policies = Policies()
+    with suppress(msgspec.MsgspecError):
+        policies = Policies(*_rules.decode(fields.get("rules", b""))[1:])
     return ScheduleRecord(
-        name=name,
-        about=fields.get("about", b""),
-        task=text("task"),
-        queue=text("queue"),
-        source=text("source"),
-        missed=policies.missed,
-        within=policies.within,
-        overlap=policies.overlap,
+        name=name, about=fields.get("about", b""), task=text("task"), queue=text("queue"), source=text("source"),
+        missed=policies.missed, within=policies.within, overlap=policies.overlap,
         left=number(fields["left"]) if "left" in fields else None,
-        paused=text("paused") if "paused" in fields else None,
-        paused_at=number(fields.get("paused_at")),
-        created=number(fields.get("created")),
-        changed=number(fields.get("changed")),
-        ended=number(fields.get("ended")),
-        orphaned=number(fields.get("orphaned")),
-        runs=number(fields.get("runs")),
-        ticks_missed=number(fields.get("ticks_missed")),
-        ticks_skipped=number(fields.get("ticks_skipped")),
-        ticks_twice=number(fields.get("ticks_twice")),
-        known=number(fields.get("known")),
-        ticks=_ticks(fields.get("ticks", b"")),
+        paused=text("paused") if "paused" in fields else None, ticks=_ticks(fields.get("ticks", b"")),
         last=[one for row in rows if (one := _told(row)) is not None],
-    )
+        **{field: number(fields.get(field)) for field in _NUMBERS},
+    )  # fmt: skip
+
+
+# Fields of a schedule's record that are numbers, called as here.
+_NUMBERS = (
+    "paused_at", "created", "changed", "ended", "orphaned", "runs", "ticks_missed", "ticks_skipped", "ticks_twice",
+    "known",
+)  # fmt: skip
 
 
 def packed_rules(head: msgspec.Raw, policies: Policies) -> bytes:
@@ -156,13 +150,6 @@ def packed_rules(head: msgspec.Raw, policies: Policies) -> bytes:
 def packed_ticks(ticks: Iterable[tuple[int, int]]) -> bytes:
     """Ticks that are known ahead as scripts keep them: nominal and due time of each, two doubles."""
     return b"".join(_tick.pack(*tick) for tick in ticks)
-
-
-def _policies(data: bytes) -> Policies:
-    try:
-        return Policies(*_rules.decode(data)[1:])
-    except msgspec.MsgspecError:
-        return Policies()
 
 
 def _ticks(data: bytes) -> list[tuple[int, int]]:
@@ -257,8 +244,8 @@ def declare(keys: Keys, owner: str, rows: Sequence[Row]) -> Call[list[str]]:
 def _fired(reply: Any) -> Fired:
     ran, now, due, flat, broken = reply
     wanting = [
-        Wanting(flat[n].decode(), number(flat[n + 1]), flat[n + 2], number(flat[n + 3]), flat[n + 4])
-        for n in range(0, len(flat), 5)
+        Wanting(name.decode(), number(version), about, number(known), missed)
+        for name, version, about, known, missed in zip(*[iter(flat)] * 5, strict=True)
     ]
     return Fired(ran, now, moment(due), wanting, texts_of(broken))
 
@@ -269,21 +256,11 @@ def fire(keys: Keys, limit: int = MOST_TICKS) -> Call[Fired]:
 
 
 def refill(keys: Keys, refills: Sequence[Refill]) -> Call[tuple[int, int, int]]:
-    """Keep further ticks of schedules; those that changed or were refilled meanwhile stay as they are. Returns how many
-    were refilled, server time, and when the next tick is due.
-    """
-    rows = [
-        (
-            one.wanting.name,
-            one.wanting.version,
-            one.wanting.known,
-            blob(packed_ticks(one.ticks)),
-            one.passed,
-            int(one.more),
-            int(one.final),
-        )
-        for one in refills
-    ]
+    """Keep further ticks of schedules that have not changed. Returns how many, server time, and the next due one."""
+    rows: list[Any] = []
+    for one in refills:
+        name, version, known = one.wanting.name, one.wanting.version, one.wanting.known
+        rows.append((name, version, known, blob(packed_ticks(one.ticks)), one.passed, int(one.more), int(one.final)))
     return load("refill").bind(keys, done_and_next, rows=rows)
 
 

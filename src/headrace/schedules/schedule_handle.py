@@ -58,8 +58,7 @@ class ScheduleOptions(TypedDict, total=False):
         overlap: what a tick does while a job of the schedule waits, runs or is retried. ``skip``: nothing (default).
             ``buffer_one``: its job waits, if none does. ``buffer_all``: its job waits, behind at most 1,000 others.
             ``cancel_other``: the others are cancelled, and its job follows. ``allow_all``: its job runs beside them.
-        missed: what runs of ticks that no worker was there for. ``latest``: the newest (default). ``skip``: none.
-            ``all``: all, at most 100.
+        missed: what runs of ticks without a worker. ``latest``: the newest (default). ``skip``: none. ``all``: 100.
         within: ticks that are older than this are not made up for; without it, there is no such limit.
         jitter: a job starts later than its tick by up to this, by a hash of name and tick.
         start, until: it ticks from and to these times only; with a time zone.
@@ -78,9 +77,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class CronOptions(ScheduleOptions, total=False):
-    """What ``app.cron`` takes. ``timezone``: a name of the IANA database; ``UTC``. ``name``: without one, that of the
-    task.
-    """
+    """What ``app.cron`` takes. ``timezone``: of the IANA database; ``UTC``. ``name``: without one, that of the task."""
 
     timezone: str
     name: str | None
@@ -116,9 +113,8 @@ def unsent(target: object, args: Sequence[Any]) -> UnsentJob[Any]:
         made: UnsentJob[Any] = found.job(*args)
         return made
     if not isinstance(target, UnsentJob):
-        raise OptionsError(
-            f"a schedule runs a task, task.options(...), task.job(...) or a workflow, not {target!r:.80}"
-        )
+        kinds = "a task, task.options(...), task.job(...) or a workflow"
+        raise OptionsError(f"a schedule runs {kinds}, not {target!r:.80}")
     if args:
         raise OptionsError(f"{found!r} has its arguments already: give the task itself, or no arguments")
     job: UnsentJob[Any] = found
@@ -226,9 +222,7 @@ class Schedule:
 
     @verb
     def ticks(self, count: int = 20) -> Steps[list[TickRecord]]:
-        """What became of its last ticks, newest first: at most 100 are kept. Raises NotFound: nothing is stored of it.
-        Cost: one round trip.
-        """
+        """Its last ticks, newest first: at most 100. Raises NotFound: nothing is stored of it. Cost: one round trip."""
         return then(self._read(_shown(count)), lambda found: self._one(found).last[::-1])
 
     @verb
@@ -237,10 +231,8 @@ class Schedule:
         ``note``: why, for people, 500 characters; it replaces an earlier one. Raises NotFound: nothing is stored of it.
         Cost: one round trip.
         """
-        return then(
-            ticks.pause_schedule(self._client.keys, self.name, pause_note(note)),
-            lambda word: self._word(word) == "paused",
-        )
+        call = ticks.pause_schedule(self._client.keys, self.name, pause_note(note))
+        return then(call, lambda word: self._word(word) == "paused")
 
     @verb
     def resume(self) -> Steps[bool]:
@@ -255,7 +247,12 @@ class Schedule:
         let it. ``request_id``: asked for again by the same id within ten minutes, it is still one job. Raises NotFound:
         nothing is stored of it. Raises StoreFull: the server refused to store the job. Cost: one round trip.
         """
-        return then(self._run((), overlap, again=False, request_id=request_id), self._made)
+        rows: list[tuple[str, str]] | None
+        rows = yield self._run((), overlap, again=False, request_id=request_id)
+        if rows is None:
+            raise self._missing()
+        ((word, id),) = rows
+        return self._handle(id) if word == "ran" else None
 
     @verb
     def backfill(
@@ -317,12 +314,6 @@ class Schedule:
         # The name keeps one request id for two schedules apart, and both apart from other senders.
         sender = os.urandom(8).hex() if request_id is None else f"{self.name}:{text('request_id', request_id)}"
         return ticks.run_schedule(self._client.keys, sender, self.name, moments, word, again=again)
-
-    def _made(self, rows: list[tuple[str, str]] | None) -> Job[Any] | None:
-        if rows is None:
-            raise self._missing()
-        ((word, id),) = rows
-        return self._handle(id) if word == "ran" else None
 
     def __repr__(self) -> str:
         return f"<Schedule {self.name}>"
@@ -386,40 +377,22 @@ def times_of(record: ScheduleRecord) -> str:
 
 def schedule_document(record: ScheduleRecord, time: Callable[[int], str | None] = iso) -> dict[str, Any]:
     return {
-        "name": record.name,
-        "state": record.state,
-        "times": times_of(record),
-        "task": record.task,
-        "queue": record.queue,
-        "source": record.source,
-        "overlap": record.overlap,
-        "missed": record.missed,
-        "within": record.within / 1e6 if record.within else None,
-        "left": record.left,
-        "runs": record.runs,
-        "ticks_missed": record.ticks_missed,
-        "ticks_skipped": record.ticks_skipped,
-        "ticks_twice": record.ticks_twice,
+        "name": record.name, "state": record.state, "times": times_of(record), "task": record.task,
+        "queue": record.queue, "source": record.source, "overlap": record.overlap, "missed": record.missed,
+        "within": record.within / 1e6 if record.within else None, "left": record.left, "runs": record.runs,
+        **{name: getattr(record, name) for name in ("ticks_missed", "ticks_skipped", "ticks_twice")},
         "next": time(record.ticks[0][1]) if record.ticks and record.state == "active" else None,
         "note": record.paused,
-        "paused_at": time(record.paused_at),
-        "created": time(record.created),
-        "changed": time(record.changed),
-        "ended": time(record.ended),
-        "orphaned": time(record.orphaned),
-    }
+        **{name: time(getattr(record, name)) for name in ("paused_at", "created", "changed", "ended", "orphaned")},
+    }  # fmt: skip
 
 
 def tick_document(one: TickRecord) -> dict[str, Any]:
     job = one.text if one.what in ("ran", "skipped", "twice") else None
     return {
-        "tick": iso(one.tick),
-        "at": iso(one.at),
-        "what": one.what,
-        "job": job,
-        "why": None if job else one.text,
+        "tick": iso(one.tick), "at": iso(one.at), "what": one.what, "job": job, "why": None if job else one.text,
         "count": one.count,
-    }
+    }  # fmt: skip
 
 
 class Schedules:
@@ -477,8 +450,12 @@ class Schedules:
         """
         found = request(name, timetable, unsent(target, args), self._client, options)
         call = ticks.declare(self._client.keys, "", [found.row])
-        steps = self._client.kept(single(call), f"schedule {found.name}")
-        return then(steps, lambda words: self._stored(found, words))
+        words: list[str] = yield from self._client.kept(single(call), f"schedule {found.name}")
+        if words == ["taken"]:
+            raise OptionsError(
+                f"code declares a schedule {found.name!r}: give this one another name, or change the code"
+            )
+        return self[found.name]
 
     @verb
     def page(self, after: str | None = None, limit: int = 100) -> Call[SchedulePage]:
@@ -504,13 +481,6 @@ class Schedules:
             for row in rows:
                 yield self[row.name]
             after = rows[-1].name
-
-    def _stored(self, found: Request, words: list[str]) -> Schedule:
-        if words == ["taken"]:
-            raise OptionsError(
-                f"code declares a schedule {found.name!r}: give this one another name, or change the code"
-            )
-        return self[found.name]
 
     aput = twin(put)
     apage = twin(page)

@@ -73,8 +73,9 @@ class Cron(msgspec.Struct, frozen=True):
 
     def after(self, moment: int) -> Iterator[int]:
         """Ticks later than ``moment``, soonest first; ends where none comes within 50 years. Cost: none."""
-        zone = zone_of(self.timezone)
-        return (_by_clock if _is_fixed(self.expression) else _by_elapsed)(self.expression, zone, moment)
+        minute, hour, *_ = self.expression.split()
+        by = _by_elapsed if minute.startswith("*") or hour.startswith("*") else _by_clock
+        return by(self.expression, zone_of(self.timezone), moment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +207,6 @@ def _no_expression(given: object, more: str) -> OptionsError:
 
 def _never(expression: str) -> OptionsError:
     return OptionsError(f"the day-of-month and the month of {expression!r} name a day that never comes")
-
-
-def _is_fixed(expression: str) -> bool:
-    minute, hour, *_ = expression.split()
-    return not minute.startswith("*") and not hour.startswith("*")
 
 
 # cronsim is asked for times without a zone only: with one, it strays where clocks change by half an hour.
@@ -350,9 +346,7 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         return Search(ticks, len(found) - len(ticks), begin > last or not all_of_it)
 
     def _between(self, begin: int, end: int, least: int) -> tuple[list[int], bool]:
-        """Ticks after ``begin`` until ``end``, and whether these are all: of too many the newest count, ``least`` and
-        more.
-        """
+        """Ticks after ``begin`` until ``end``, and whether these are all: of too many the newest, ``least`` or more."""
         most = least + _LOOK
         if self.step:
             found = self._first(max(begin, end - (most + 1) * self.step), end, most + 1)
