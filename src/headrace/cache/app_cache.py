@@ -49,12 +49,9 @@ class Cache:
         client, settings = self._client, self._client.settings
         bounds = Bounds(settings.cache_entries, settings.cache_bytes, cast(Eviction, settings.cache_eviction))
         self._listener = Listener(
-            lambda: located(client.url(), settings),
-            client.keys,
-            bounds,
-            timeout=settings.timeout,
+            lambda: located(client.url(), settings), client.keys, bounds, timeout=settings.timeout,
             silence=settings.cache_heartbeat_timeout,
-        )
+        )  # fmt: skip
         fills = FillLeases()
         in_forks(fills)
         self._driver = Driver(client, self._listener, fills)
@@ -157,9 +154,7 @@ class Cache:
         return await self._driver.arun(self._steps.delete(names))
 
     def delete_tag(self, tag: str) -> int:
-        """Delete all values that have this tag; how many there were. Running fills are not stored. Cost: one round trip
-        per 1,000 values.
-        """
+        """Delete all values of a tag; how many. Running fills are not stored. Cost: one round trip per 1,000."""
         return self._driver.run(self._steps.drop(check_name("tag", tag)))
 
     async def adelete_tag(self, tag: str) -> int:
@@ -282,17 +277,10 @@ class Cached(Generic[P, R]):
     """
 
     def __init__(
-        self,
-        cache: Cache,
-        function: Callable[P, R],
-        name: str,
-        *,
-        returns: Any = inspect.Parameter.empty,
-        ttl: Duration | None = None,
-        key: Callable[..., str] | None = None,
-        tags: Sequence[str] = (),
+        self, cache: Cache, function: Callable[P, R], name: str, *, returns: Any = inspect.Parameter.empty,
+        ttl: Duration | None = None, key: Callable[..., str] | None = None, tags: Sequence[str] = (),
         wait: Duration | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Use ``@app.cached``. ``returns`` is the annotation of what is returned or awaited."""
         _refuse_method(function, name)
         functools.update_wrapper(self, function)

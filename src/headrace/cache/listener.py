@@ -107,7 +107,6 @@ class TrackingLink:
         self.may_fall_silent = "path" not in target.options
 
     def read(self, pending: PendingRead) -> None:
-        """Send a read for one name. Raises: Lost."""
         key = self._keys.cache(pending.name)
         self.reads.append(pending)
         self.wire.send(("GET", key), ("PTTL", key))
@@ -117,9 +116,7 @@ class TrackingLink:
         self.wire.send(("PING",))
 
     def check_silence(self, now: float, patience: float) -> float:
-        """Ping a server that was silent for ``patience`` seconds; return when to check again. Raises Lost: it did not
-        answer for as long again: a server may be gone without closing the connection.
-        """
+        """Ping a server silent for ``patience`` seconds; when to check again. Raises Lost: no answer for as long."""
         if self.asked <= self.heard:
             if now - self.heard < patience:
                 return self.heard + patience
@@ -178,18 +175,14 @@ class TrackingLink:
             try:
                 message = self.wire.wait()
             except (TimeoutError, driver.TimeoutError):
-                raise Untracked(_silence(len(answers))) from None
+                late = f"the server did not answer a probe within {PROBE_TIMEOUT:g} s"
+                mute = "a change was not announced: does a proxy stand before the server?"
+                raise Untracked(late if len(answers) < 3 else mute) from None
             if _is_announcement(message):
                 heard = heard or message[-1] is None or key.encode() in message[-1]
             elif not _is(message, hiredis.PushNotification):
                 answers.append(message)
                 _accepted([message], "the read and the write of its probe", self._target)
-
-
-def _silence(answers: int) -> str:
-    if answers < 3:
-        return f"the server did not answer a probe within {PROBE_TIMEOUT:g} s"
-    return "a change was not announced: does a proxy stand before the server?"
 
 
 def _is_announcement(message: Any) -> bool:

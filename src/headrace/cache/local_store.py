@@ -170,8 +170,7 @@ class Statistics(msgspec.Struct, frozen=True):
         announced: names that the server said were changed.
         epochs: connections so far; each began with an empty cache.
         faults: reads that went without an answer of the server, or met a value that cannot be read.
-        healthy: changes are heard of. While they are not (``fault`` says why), nothing is kept and each read asks the
-            server.
+        healthy: changes are heard of. If not, ``fault`` says why, nothing is kept and each read asks the server.
     """
 
     hits: int

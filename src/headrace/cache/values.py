@@ -59,8 +59,6 @@ class Join(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """A step: wait for a signal."""
-
     signal: OneTimeSignal
     seconds: float
 
@@ -170,16 +168,7 @@ class FillOptions(NamedTuple):
     wait: float
 
 
-def check_computing(make: Any) -> Callable[[], Any]:
-    if not callable(make):
-        if inspect.iscoroutine(make):
-            make.close()
-        raise OptionsError(f"make is a function without arguments, not {make!r}: leave out the () behind its name")
-    return cast("Callable[[], Any]", make)
-
-
 def checked(name: Any) -> str:
-    """A valid name of a cached value. Raises OptionsError."""
     if not isinstance(name, str) or not name:
         raise OptionsError(f"a cached value's name is a text that is not empty, not {name!r}")
     try:
@@ -270,10 +259,8 @@ def freeze(value: Any) -> tuple[Any, int]:
 
 log = logging.getLogger("headrace.cache")
 
-
 # Seconds between two reads of a value that another process computes, while the server announces no changes.
 UNTRACKED_POLL = 0.25
-
 
 # The result of a read without a value: None is a value like any other.
 ABSENT: Final[Any] = Absent()
@@ -300,7 +287,7 @@ class Values:
         self,
         name: str,
         default: Any,
-        make: Callable[[], Any] | None,
+        make: Any,
         ttl: Duration | None,
         tags: Sequence[str],
         wait: Duration | None,
@@ -317,8 +304,12 @@ class Values:
             return found
         if make is None:
             return default
+        if not callable(make):
+            if inspect.iscoroutine(make):
+                make.close()
+            raise OptionsError(f"make is a function without arguments, not {make!r}: leave out the () behind its name")
         patience = 0.0 if wait is None else seconds(wait, "wait")
-        options = FillOptions(check_computing(make), self._ttl(ttl), check_tags(tags), patience)
+        options = FillOptions(make, self._ttl(ttl), check_tags(tags), patience)
         return (yield from self._fill(name, options))
 
     def _read(self, name: str) -> Steps[Any]:
@@ -430,9 +421,8 @@ class Values:
     def _offer(self, fill: Fill, turn: protocol.Turn | None, data: bytes, options: FillOptions) -> Steps[Any]:
         name = fill.name
         if turn is not None:
-            stored = yield from self._attempt(
-                protocol.store(self._keys, name, data, options.ttl, options.tags, turn.lease)
-            )
+            call = protocol.store(self._keys, name, data, options.ttl, options.tags, turn.lease)
+            stored = yield from self._attempt(call)
             self._listener.forget([name])
             if stored is None and turn.first:
                 yield from self._attempt(protocol.release(self._keys, name, turn.lease))

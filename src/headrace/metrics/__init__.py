@@ -59,9 +59,7 @@ class LabelMemory:
         self._known: dict[str, _KnownLabel] = {}
 
     def changed(self, names: Sequence[str], now: Sequence[Held]) -> list[str]:
-        """Those that must be read. One that has just changed is read once more: its other counters may have been on
-        their way. ``now``: what ``CHANGES`` of each are.
-        """
+        """Those that must be read. One that has just changed is read again: its other counters may be on their way."""
         found: list[str] = []
         for name, counts in zip(names, now, strict=True):
             known = self._known.get(name)
@@ -149,21 +147,13 @@ def read_snapshot(client: Client, stats: Stats, now: float, memory: LabelMemory)
     held, workers = _read_all(stats.client, memory, labels, [f"{hour}:{WORKERS}/{name}" for name in places])
     whole_tasks, whole_queues, held = held[0], held[1], held[2:]
     tasks_held = _bounded(dict(zip(tasks, held, strict=False)), whole_tasks, seen.parked)
-    sizes = {queue.name: queue.size for queue in seen.queues}
-    queues_held = _bounded(
-        dict(zip(queues, held[len(tasks) :], strict=True)), whole_queues, {**dict.fromkeys(seen.names, 0), **sizes}
-    )
+    sizes = dict.fromkeys(seen.names, 0) | {queue.name: queue.size for queue in seen.queues}
+    queues_held = _bounded(dict(zip(queues, held[len(tasks) :], strict=True)), whole_queues, sizes)
+    shown = {"task": tasks_held[0], "queue": queues_held[0], "worker": frozenset(places)}
     return MetricSnapshot(
-        seen,
-        load,
-        stats.behind(line),
-        tasks_held[1],
-        queues_held[1],
-        dict(zip(places, workers, strict=True)),
-        schedules,
-        limits.rows,
-        {"task": tasks_held[0], "queue": queues_held[0], "worker": frozenset(places)},
-    )
+        seen, load, stats.behind(line), tasks_held[1], queues_held[1], dict(zip(places, workers, strict=True)),
+        schedules, limits.rows, shown,
+    )  # fmt: skip
 
 
 def _read_all(
@@ -183,9 +173,7 @@ def _pieces(client: Client, names: Sequence[str], size: int, fields: Sequence[st
 
 
 def _bounded(held: dict[str, Held], whole: Held, waiting: Mapping[str, int]) -> tuple[frozenset[str], dict[str, Held]]:
-    """The names that are used most, and what was counted of each; what is left of the whole is counted as other.
-    ``waiting``: jobs that wait, by name, which count as used, too.
-    """
+    """The names that are used most with their counts, the rest as other; ``waiting``, jobs by name, counts as use."""
 
     def used(name: str) -> int:
         return held.get(name, {}).get("started", 0) + waiting.get(name, 0)
@@ -235,9 +223,8 @@ class FoldedHistogram(msgspec.Struct, frozen=True):
     total: float
 
     def __add__(self, other: FoldedHistogram) -> FoldedHistogram:
-        return FoldedHistogram(
-            tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)), self.total + other.total
-        )
+        counts = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))
+        return FoldedHistogram(counts, self.total + other.total)
 
     def buckets(self) -> Iterator[tuple[str, int]]:
         return zip(_EDGES, accumulate(self.counts), strict=True)
@@ -492,9 +479,7 @@ _FILES = Path(__file__).parent
 
 
 def rules_document(dashboard: str = "") -> dict[str, Any]:
-    """The rules as Prometheus reads them from a file: JSON is YAML, too. ``dashboard``: where the dashboard is; each
-    alert then links to the page that answers.
-    """
+    """The rules as Prometheus reads them from a file; alerts link to ``dashboard``, where it is. JSON is YAML, too."""
     text = (_FILES / "alert_rules.json").read_text("utf-8")
     document: dict[str, Any] = json.loads(re.sub(r"<([A-Z_]+)>", lambda name: f"{getattr(activity, name[1]):g}", text))
     for rule in document["groups"][0]["rules"]:

@@ -66,15 +66,9 @@ class Migrator:
     """
 
     def __init__(
-        self,
-        target: Target,
-        settings: Settings,
-        steps: Sequence[Step],
-        keys: Keys | None = None,
-        *,
-        piece: int = PIECE,
-        lease: int = LEASE,
-    ) -> None:
+        self, target: Target, settings: Settings, steps: Sequence[Step], keys: Keys | None = None, *,
+        piece: int = PIECE, lease: int = LEASE,
+    ) -> None:  # fmt: skip
         self.target = target
         self.keys: Keys = keys or keys_of(settings.namespace)
         self.steps = in_order(steps)
@@ -116,18 +110,14 @@ class Migrator:
         return done
 
     def rehearse(self, to: int | None = None, heard: Heard = lambda _: None) -> list[Progress]:
-        """What :meth:`run` would do, found by reading alone. A leg after the first sees the store as it is now. Raises:
-        as :meth:`run`, but for workers and leases.
-        """
+        """What :meth:`run` would do, by reading alone; a later leg sees the store as it is. Raises: as :meth:`run`."""
         done: list[Progress] = []
         for leg in self._legs(self.look(), to):
-            progress, cursor = Progress(leg), leg.cursor
-            while True:
-                piece = self._piece(leg, cursor)
-                progress = _further(progress, piece)
-                heard(progress)
-                if not (cursor := piece.cursor):
-                    break
+            progress, piece = Progress(leg), self._piece(leg, leg.cursor)
+            heard(progress := _further(progress, piece))
+            while piece.cursor:
+                piece = self._piece(leg, piece.cursor)
+                heard(progress := _further(progress, piece))
             done.append(progress)
         return done
 
@@ -139,8 +129,6 @@ class Migrator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # -- a journey ------------------------------------------------------------------------------------------------
 
     def _legs(self, sight: StoreState, to: int | None) -> list[Leg]:
         highest = max(sight.schema, sight.unfinished.version if sight.unfinished is not None else 0)
@@ -179,7 +167,9 @@ class Migrator:
             piece = self._piece(leg, cursor)
             self._begun = self._begun or bool(piece.writes)
             place: Command = ("HSET", self._mark, "cursor", piece.cursor, "until", sight.now + self._lease)
-            writes = [*piece.writes, *([place] if piece.cursor else self._completed(leg, then, sight))]
+            follow = self._taken(then[0], sight) if then else []
+            end: list[Command] = [("SET", self.keys("schema"), leg.leads_to), ("DEL", self._mark), *follow]
+            writes = [*piece.writes, *([place] if piece.cursor else end)]
             if piece.writes or not piece.cursor:
                 # No ended lease can be renewed then: a worker that was only suspended must register, and is refused.
                 writes.insert(0, ("ZUNIONSTORE", self.keys("owners"), 1, self.keys("owners"), "WEIGHTS", 0))
@@ -199,10 +189,6 @@ class Migrator:
         facts |= {"version": leg.step.version, "direction": leg.direction, "cursor": leg.cursor}
         return [("HSET", self._mark, *(word for pair in facts.items() for word in pair))]
 
-    def _completed(self, leg: Leg, then: Sequence[Leg], sight: StoreState) -> list[Command]:
-        follow = self._taken(then[0], sight) if then else []
-        return [("SET", self.keys("schema"), leg.leads_to), ("DEL", self._mark), *follow]
-
     def _lost(self, leg: Leg) -> MigrationRefused:
         return MigrationRefused(
             f"the lease was lost on the way to schema {leg.leads_to}, since this program was held up for longer than "
@@ -217,8 +203,6 @@ class Migrator:
             if self._look([("WATCH", self._mark)]).owner == self.owner:
                 self._link.exchange([("MULTI",), left, ("EXEC",)])
         self.close()
-
-    # -- the server ------------------------------------------------------------------------------------------------
 
     def _look(self, before: Sequence[Command]) -> StoreState:
         schema, mark = self.keys("schema"), self._mark
@@ -320,8 +304,6 @@ class Moved(msgspec.Struct):
 
 
 class _Side(msgspec.Struct, frozen=True):
-    """What one of the two stores says of itself."""
-
     schema: int
     mark: dict[str, str]
     now: int
@@ -399,9 +381,8 @@ class Mover:
             raise MigrationRefused(f"{source} is being moved {way}: run headrace migrate --to-url with these two again")
         if here.schema != SCHEMA or here.migrates:
             held = "is being migrated" if here.migrates else f"holds schema {here.schema}"
-            raise SchemaMismatch(
-                f"{source} {held if here.schema else 'holds no store'}: run headrace migrate there first"
-            )
+            held = held if here.schema else "holds no store"
+            raise SchemaMismatch(f"{source} {held}: run headrace migrate there first")
         if here.workers:
             raise MigrationRefused(
                 f"workers use {source}: {', '.join(here.workers)}; stop them, and repeat this (a worker that was "
@@ -485,7 +466,6 @@ class Mover:
         return following
 
     def _write(self, link: MigrationLink, writes: Sequence[Command]) -> None:
-        """Write all or none."""
         if not link.write(writes):
             raise self._lost()
 

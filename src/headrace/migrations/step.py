@@ -107,9 +107,7 @@ class StoreState(msgspec.Struct, frozen=True):
 def state_of(
     schema: bytes | None, mark: Sequence[bytes], time: Sequence[bytes], owners: Sequence[bytes], server: str
 ) -> StoreState:
-    """What replies say of a store: its schema, its mark of a migration, its time, its workers with their leases. Raises
-    ValueError, KeyError: the schema or the mark is not one that Headrace wrote.
-    """
+    """What replies say of a store. Raises ValueError, KeyError: no Headrace wrote its schema or its mark."""
     facts = {mark[n].decode(): mark[n + 1].decode() for n in range(0, len(mark), 2)}
     now, found, under_way = int(time[0]) * 1_000_000 + int(time[1]), int(schema or 0), None
     if facts:

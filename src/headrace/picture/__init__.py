@@ -9,15 +9,5 @@ from headrace.picture.render import FORMS, boxes_of, form_of, render
 from headrace.picture.view import MOST, View, ViewNode, around, of_graph, of_nodes, urgency
 
 __all__ = [
-    "FORMS",
-    "MOST",
-    "View",
-    "ViewNode",
-    "around",
-    "boxes_of",
-    "form_of",
-    "of_graph",
-    "of_nodes",
-    "render",
-    "urgency",
-]
+    "FORMS", "MOST", "View", "ViewNode", "around", "boxes_of", "form_of", "of_graph", "of_nodes", "render", "urgency",
+]  # fmt: skip

@@ -78,19 +78,14 @@ _ARROWS = {"stop": "-->", "continue": "-. continue .->", "skip": "-. skip .->", 
 # Mermaid refuses more text or edges than this unless its page says otherwise.
 MOST_EDGES = 500
 # In a title Mermaid takes these for HTML and knows no way to escape them, so their likes stand for them.
-_LIKES = str.maketrans(
-    {
-        "<": "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
-        ">": "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
-        "&": "+",
-    }
-)
+_LIKES = str.maketrans({
+    "<": "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", ">": "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
+    "&": "+",
+})  # fmt: skip
 
 
 def as_mermaid(view: View) -> str:
-    """The graph as a flowchart, with states as classes and policies as labels of the edges. Mermaid draws at most 500
-    edges as it comes; a comment says so where there are more.
-    """
+    """A flowchart: states are classes, policies labels. Mermaid draws at most 500 edges; a comment says so beyond."""
     roots, leaves = ends(view)
     lines = ["---", f"title: {json.dumps(view.title.translate(_LIKES), ensure_ascii=False)}", "---", "flowchart TD"]
     edges = [f"start_ --> n{number}" for number in roots]
@@ -99,9 +94,8 @@ def as_mermaid(view: View) -> str:
     edges += [f"end_ -.-> n{node.number}" for node in view.nodes if node.role == "callback"]
     body = ['start_{"start"}', 'end_{"end"}', *(_mermaid_node(node) for node in view.nodes), *edges]
     if len(edges) > MOST_EDGES:
-        body.insert(
-            0, f"%% {len(edges)} edges: set maxEdges, which is {MOST_EDGES} by default, in the page that draws this"
-        )
+        hint = f"set maxEdges, which is {MOST_EDGES} by default, in the page that draws this"
+        body.insert(0, f"%% {len(edges)} edges: {hint}")
     for state, _ in tally(view.nodes):
         look = look_of(state)
         dash = ",stroke-dasharray:4 3" if look.dashed else ""

@@ -181,10 +181,8 @@ def line(path: str, stroke: str = LINE, **attributes: Value) -> str:
 def icon(look: Look, x: float, y: float) -> str:
     if not look.icon:
         return ""
-    place = f"translate({number(x)} {number(y)})"
-    return line(
-        look.icon, look.line, transform=place, stroke_width=1.8, stroke_linecap="round", stroke_linejoin="round"
-    )
+    round_: dict[str, Value] = {"stroke_width": 1.8, "stroke_linecap": "round", "stroke_linejoin": "round"}
+    return line(look.icon, look.line, transform=f"translate({number(x)} {number(y)})", **round_)
 
 
 def dashes(pattern: str) -> dict[str, str]:
@@ -305,12 +303,8 @@ def render(view: View, links: Mapping[int, str] | None = None) -> str:
 
 
 def box_of(node: ViewNode) -> Box:
-    lines = [shorten(node.label, LONGEST)]
     counts = ", ".join(node.counts)
-    if counts:
-        lines.append(shorten(counts, LONGEST + 8))
-    if node.note:
-        lines.append(shorten(node.note, LONGEST + 8))
+    lines = [shorten(node.label, LONGEST), *(shorten(text, LONGEST + 8) for text in (counts, node.note) if text)]
     room = 20 if look_of(node.gravest).icon else 0
     width = max(text_width(lines[0], SIZE), *(text_width(text, SIZE - 2) for text in lines[1:]), 40) + room + 20
     return Box(node, tuple(lines), width, HEIGHT + 22 * bool(counts) + 14 * bool(node.note))
@@ -382,12 +376,8 @@ def _draw(box: Box, centre: Point, target: str | None) -> str:
     left, top = centre[0] - box.width / 2, centre[1] - box.height / 2
     inner = left + (28 if look.icon else 10)
     rounded = HEIGHT / 2 if node.role in ("join", "pass") else 5
-    style = {
-        "rx": rounded,
-        "fill": look.fill,
-        "stroke": look.line,
-        **dashes("4 3" if look.dashed or node.beside else ""),
-    }
+    border = dashes("4 3" if look.dashed or node.beside else "")
+    style: dict[str, Value] = {"rx": rounded, "fill": look.fill, "stroke": look.line, **border}
     parts = [
         tag("title", escape(": ".join(filter(None, (node.label, "" if node.states else node.state, node.role))))),
         tag("rect", x=left, y=top, width=box.width, height=box.height, **style),

@@ -40,8 +40,7 @@ class ViewNode:
         states: how many nodes are in each state, when the box stands for several.
         hidden: states of jobs that the box stands for, too, and that its own numbers leave out.
         map: whether it fans out, or joins what was fanned out, and its items are named after it.
-        began, ended: microseconds: when its last start began, and ended; 0: it did not. Of several nodes: when the
-            first began and the last ended.
+        began, ended: microseconds: of its last start; 0: none. Of several nodes: of the first, and of the last.
         crashes: starts that took their runner down.
         retries: starts after one that raised.
     """
@@ -130,9 +129,7 @@ def clean(view: View) -> View:
 
 
 def layers(view: View) -> dict[int, int]:
-    """The layer of each node: one more than the last of its parents', 0 without parents. O(nodes + edges). A graph that
-    has a cycle, which no definition results in, has the nodes of it in a last layer.
-    """
+    """The layer of each node: one more than its parents'. O(nodes + edges). A cycle is the last layer."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     pending: Counter[int] = Counter()
     for parent, child, _ in view.edges:

@@ -45,7 +45,12 @@ def check(settings: Settings) -> str:
         raise SettingsError(
             "stats='amqp' needs stats_broker (HEADRACE_STATS_BROKER), the URL of a RabbitMQ such as amqp://host"
         )
-    if not _is_of_amqp(url):
+    fits = False
+    with suppress(ValueError):
+        # Raised where the port is not a number, or the host not a name.
+        parts = urlsplit(url)
+        fits = parts.scheme in ("amqp", "amqps") and parts.port != 0
+    if not fits:
         raise SettingsError("stats_broker must be a URL such as amqp://user:password@host/vhost, or amqps://...")
     try:
         # Now, though nothing connects yet: at the end of the interpreter nothing can be imported any more.
@@ -56,24 +61,13 @@ def check(settings: Settings) -> str:
     return url
 
 
-def _is_of_amqp(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("amqp", "amqps") and parts.port != 0
-    except ValueError:
-        # What should be the port is not a number, or what should be the host is not a name.
-        return False
-
-
 def _driver(name: str = "kombu") -> Any:
     # By name, as it has no types.
     return import_module(name)
 
 
 class Broker:
-    """A queue of batches, and this process's connection to it, thrown away at any fault. One thread at
-    a time uses it.
-    """
+    """A queue of batches, and the connection to it, thrown away at any fault. One thread at a time uses it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -149,9 +143,7 @@ class Broker:
         return True
 
     def drop(self) -> None:
-        """Throw the connection away: what it owes must not answer another question. Without a farewell, whose answer a
-        broker that hangs, or that has no memory left, would owe too.
-        """
+        """Throw the connection away without a farewell, whose answer a broker that hangs would owe, too."""
         self._connection = self._channel = None
         while self._made:
             with suppress(Exception):

@@ -193,7 +193,6 @@ DROP = 2_000
 _LIMIT = 1 << 63
 _LEAST = -_LIMIT
 
-
 Check = Callable[[str, int], object]
 F = TypeVar("F", int, float)
 

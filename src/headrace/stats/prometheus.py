@@ -89,9 +89,7 @@ class _Threaded(ThreadingMixIn, WSGIServer):
 def serve_pages(
     sock: socket.socket, metrics: Callable[[Any, Any], Iterable[bytes]], pages: Mapping[str, Page]
 ) -> NoReturn:
-    """Answer requests at a listening socket, in a thread each, until an exception ends it. ``metrics``: the WSGI
-    application for every path that is not a page.
-    """
+    """Answer requests at a listening socket, a thread each; ``metrics`` is asked for every path that is not a page."""
     server = _Threaded(sock.getsockname()[:2], _Quiet, bind_and_activate=False)
     server.socket.close()
     server.socket = sock
@@ -177,17 +175,12 @@ class Scrape:
 
     def _figures(self) -> list[tuple[str, Bucket, Bucket]]:
         now, stats = self._clock(), self._stats
-        labels = self._expanded()
         pairs: list[tuple[Reading, Reading]] = []
-        for label in labels:
+        for label in self._expanded():
             layout = stats.find(label, now).query.kept
             coarsest, recent = layout.levels[-1].cut, _recent(layout)
-            pairs.append(
-                (
-                    stats.find(label, now, every=coarsest.name, inclusive=True),
-                    stats.find(label, now - WINDOW, every=recent.name),
-                )
-            )
+            whole = stats.find(label, now, every=coarsest.name, inclusive=True)
+            pairs.append((whole, stats.find(label, now - WINDOW, every=recent.name)))
         ask(stats.client, [one for pair in pairs for one in pair])
         return [(whole.label, whole.total(), recent.total()) for whole, recent in pairs]
 

@@ -112,9 +112,7 @@ def _shortest(levels: tuple[Level, ...], start: int, end: int, now: int, add_onl
 # A scrape and a table ask for the same range of many labels.
 @lru_cache(64)
 def cover(layout: Resolutions, every: Level, start: int, end: int, now: int) -> Plan:
-    """The plan for a total: it covers the range, or more of it where edges have expired, or less where even the
-    coarsest have. ``start`` and ``end`` are edges of ``every``.
-    """
+    """The plan for a total. It covers more of the range where edges have expired, less where the coarsest have."""
     levels = tuple(level for level in layout.levels if level.cut.digits <= every.cut.digits)
     if start >= end:
         return Plan(start, start, exact=True, pieces=())
@@ -165,8 +163,7 @@ class Bucket(msgspec.Struct, frozen=True):
     Attributes:
         counts: by field; those whose sum is 0 are left out.
         histograms: by field.
-        exact: False when finer buckets had expired: then the piece, or the buckets of a series, are coarser than was
-            asked for, or begin later.
+        exact: False when finer buckets had expired: then pieces are coarser than was asked for, or begin later.
     """
 
     start: datetime
@@ -390,9 +387,7 @@ class Reading:
 
 
 def ask(client: Client, totals: Sequence[Reading], series: Sequence[Reading] = ()) -> None:
-    """Ask for several readings' totals and series at once: one round trip, one more for each 1,000 buckets of the
-    largest.
-    """
+    """Ask for several readings' totals and series: one round trip, and one more per 1,000 buckets of the largest."""
     client.drive(together([one.learn_total() for one in totals] + [one.learn_series() for one in series]))
 
 
@@ -401,19 +396,14 @@ PERCENTS = (50, 90, 99)
 
 def series_document(label: str, every: str, total: Bucket, series: Sequence[Bucket]) -> dict[str, Any]:
     return {
-        "label": label,
-        "every": every,
-        "exact": total.exact,
-        "start": total.start,
-        "end": total.end,
-        "counts": dict(total.counts),
-        "observed": _percentiles(total),
+        "label": label, "every": every, "exact": total.exact, "start": total.start, "end": total.end,
+        "counts": dict(total.counts), "observed": _percentiles(total),
         "units": {field: unit for field in (*total.counts, *total.histograms) if (unit := unit_of(label, field))},
         "series": [
             {"start": bucket.start, "counts": dict(bucket.counts), "observed": _percentiles(bucket)}
             for bucket in series
         ],
-    }
+    }  # fmt: skip
 
 
 def _percentiles(bucket: Bucket) -> dict[str, dict[str, float]]:

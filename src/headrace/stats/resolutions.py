@@ -149,9 +149,7 @@ class Resolutions(msgspec.Struct, frozen=True):
 
 
 def layout_of(keep: str | Mapping[str, Duration]) -> Resolutions:
-    """The layout of ``"minute=2d hour=60d"``, or of a mapping. Raises OptionsError: a coarse one ends
-    before a finer.
-    """
+    """The layout of ``"minute=2d hour=60d"``, or of a mapping. Raises OptionsError: a coarse one ends before a fine."""
     return _parsed(keep) if isinstance(keep, str) else _layout(keep)
 
 

@@ -57,15 +57,9 @@ class Stats:
     """
 
     def __init__(
-        self,
-        client: Client,
-        settings: Settings,
-        *,
-        clock: Callable[[], float] = time.time,
-        writer: Writer | None = None,
-        layout: Resolutions | None = None,
-        prefix: str = "",
-    ) -> None:
+        self, client: Client, settings: Settings, *, clock: Callable[[], float] = time.time,
+        writer: Writer | None = None, layout: Resolutions | None = None, prefix: str = "",
+    ) -> None:  # fmt: skip
         self.settings = settings
         self.layout = layout or kept(settings)
         self._client = client
@@ -85,14 +79,8 @@ class Stats:
         out. A reader must say the same. Raises OptionsError: the name or a resolution cannot be used. Cost: none.
         """
         layout = self.layout if keep is None else layout_of(keep)
-        return Stats(
-            self._client,
-            self.settings,
-            clock=self._clock,
-            writer=self._writer,
-            layout=layout,
-            prefix=self._lane.label(name),
-        )
+        prefix = self._lane.label(name)
+        return Stats(self._client, self.settings, clock=self._clock, writer=self._writer, layout=layout, prefix=prefix)
 
     def add(self, label: str, fields: Mapping[str, int], at: Moment | None = None) -> None:
         """Count: ``add("views/product/44", {"count/chrome/11": 1})``.
@@ -194,15 +182,9 @@ class Stats:
         return [event for event in found if event is not None]
 
     def find(
-        self,
-        label: str,
-        start: Moment,
-        end: Moment | None = None,
-        every: Every | None = None,
-        *,
-        inclusive: bool | None = None,
-        fields: tuple[str, ...] = (),
-    ) -> Reading:
+        self, label: str, start: Moment, end: Moment | None = None, every: Every | None = None, *,
+        inclusive: bool | None = None, fields: tuple[str, ...] = (),
+    ) -> Reading:  # fmt: skip
         """What was counted under a label, from the bucket that holds ``start`` up to the one that holds ``end``.
 
         Asks nothing yet: see :class:`headrace.stats.Reading` for the total, the series and the children.

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -37,7 +37,6 @@ log = logging.getLogger("headrace.stats")
 
 # Seconds between two lines about what was dropped.
 QUIET = 60.0
-
 
 # Sends a batch; returns the rows that were not taken, to be merged again. Where it raises HeadraceError, it is unknown
 # what was taken, and the same batch may be sent again.
@@ -223,7 +222,12 @@ class Writer:
     def __init__(self, client: Client, settings: Settings) -> None:
         self.client = client
         self.settings = settings
-        self.broker = _broker(settings) if settings.stats == "amqp" else None
+        self.broker: Broker | None = None
+        if settings.stats == "amqp":
+            # Loaded where it is wanted: most programs have no broker.
+            from headrace.stats import broker
+
+            self.broker = broker.Broker(settings)
         self.buffer = Buffer()
         self.flusher = Flusher(self.buffer, self._send, settings.stats_buffer, settings.stats_flush_interval)
         # Now, though nothing connects yet: at the end of the interpreter the driver can no longer be imported.
@@ -313,43 +317,21 @@ class Writer:
         if self.settings.stats == "stream":
             return self._line_up(batch)
         calls = batch.writes(self.client.keys, LAST if self.flusher.closing else protocol.WINDOW)
-        _tell(self.client.store.run_all(calls))
+        refused = [name for reply in self.client.store.run_all(calls) for name in reply.refused]
+        if refused:
+            log.warning("%d counters are full or hold no number and were refused: %s", len(refused), refused[0])
         return []
 
     def _line_up(self, batch: Batch) -> list[Row]:
-        settings, portions = self.settings, batch.messages()
-        replies: list[Applied] = self.client.store.run_all(
-            [
-                protocol.send(
-                    self.client.keys,
-                    sender,
-                    batch.number,
-                    encode(rows),
-                    settings.stats_stream_max,
-                    settings.stats_overflow == "block",
-                )
-                for sender, rows in portions
-            ]
-        )
+        keys, portions = self.client.keys, batch.messages()
+        most, block = self.settings.stats_stream_max, self.settings.stats_overflow == "block"
+        calls = [protocol.send(keys, sender, batch.number, encode(rows), most, block) for sender, rows in portions]
+        replies = self.client.store.run_all(calls)
         # A line that is full leaves them here, where they go on merging: bounded by the series, not by the calls.
         return [row for (_, rows), reply in zip(portions, replies, strict=True) if reply.word == "full" for row in rows]
 
 
-def _broker(settings: Settings) -> Broker:
-    # Loaded where it is wanted: most programs have no broker.
-    from headrace.stats.broker import Broker
-
-    return Broker(settings)
-
-
-def _tell(replies: Sequence[Applied]) -> None:
-    refused = [name for reply in replies for name in reply.refused]
-    if refused:
-        log.warning("%d counters are full or hold no number and were refused: %s", len(refused), refused[0])
-
-
 def refuse(applied: Applied) -> None:
-    """Raise for a counter that took nothing. Raises OptionsError: names it."""
     if applied.refused:
         raise OptionsError(
             f"the counter {applied.refused[0]} took nothing: its sum would exceed 64 bits, or its key is not Headrace's"
