@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime
-from typing import Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from headrace.errors import NoCurrentJob, WaitRefused
 from headrace.model.headers import NO_HEADERS, with_correlation
 from headrace.settings import Duration
-from headrace.stopping import on_event_loop
 
 
 class RunningJob(Protocol):
@@ -107,6 +107,13 @@ def importing(module: str) -> Generator[None]:
         yield
     finally:
         _imported.reset(before)
+
+
+def on_event_loop() -> bool:
+    """Whether the caller is code of a running event loop."""
+    # Not imported for this: where it was never loaded, none runs.
+    events: Any = sys.modules.get("asyncio.events")
+    return events is not None and events._get_running_loop() is not None  # noqa: SLF001 - documented, for libraries
 
 
 def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") -> None:

@@ -28,8 +28,8 @@ from headrace.model.type_registry import Types
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
+from headrace.running_job import on_event_loop
 from headrace.settings import Duration, Settings, seconds
-from headrace.stopping import on_event_loop
 from headrace.store.client import Client, adriven, driven
 
 T = TypeVar("T")

@@ -27,8 +27,8 @@ from headrace.model.job_record import Record
 from headrace.protocol import consume, overviews, produce
 from headrace.protocol.overviews import Overview
 from headrace.protocol.script import Call
+from headrace.running_job import on_event_loop
 from headrace.settings import Settings
-from headrace.stopping import on_event_loop
 from headrace.store.client import adriven, driven
 from headrace.tasks.job_handle import unsuccessful
 from headrace.tasks.task import Task
