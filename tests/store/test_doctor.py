@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from headrace import Headrace
-from headrace.admin import neighbourhood
+from headrace.admin import keyspace
 from headrace.admin.doctor import REPAIRED, ROWS, KeyspaceDoctor, findings_of
 from headrace.model.environment import Finding
 from headrace.model.limit_rules import Concurrency, LimitRule
@@ -139,9 +139,9 @@ def test_what_is_too_much_for_one_look_is_unknown_and_the_rest_is_judged(
     limits.put(stage, *range(30))
     stage.running("deaf", queue="q")
     stage.client.zrem(stage.keys("owners"), "deaf")
-    monkeypatch.setattr(neighbourhood, "MOST", 4)
+    monkeypatch.setattr(keyspace, "MOST", 4)
     assert {one.id: one.severity for one in look()} == {"claims": "error", "workers": "warn", "held": "unknown"}
-    monkeypatch.setattr(neighbourhood, "MOST", 1)
+    monkeypatch.setattr(keyspace, "MOST", 1)
     assert {one.severity for one in look()} == {"unknown"}
 
 

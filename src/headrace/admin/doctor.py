@@ -1,8 +1,8 @@
 """The doctor of the keyspace: walks a store beside its workers, names what contradicts itself, and leads jobs back.
 
 1. Jobs: the script ``examine`` compares records with their structures at one moment, ``PIECE`` ids at a time.
-2. Workflows, names, orders, limits and workers: the suite's rules judge what ``neighbourhood.py`` reads. A fault of
-   these counts if a second look, a lease later, finds it again.
+2. Workflows, names, orders, limits and workers: the suite's rules judge what ``keyspace.py`` reads around each. A fault
+   of these counts if a second look, a lease later, finds it again.
 3. Repairs: a script finds each fault again before it repairs it.
 
 It sleeps nineteen times as long as the server worked for it.
@@ -16,12 +16,22 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from headrace.admin.flow_rules import ENDED, flow_breaches
-from headrace.admin.keyspace import Keyspace, pages, text_of
+from headrace.admin.keyspace import (
+    OF_LIMITS,
+    OF_QUEUES,
+    OF_WORKERS,
+    around_flow,
+    around_names,
+    around_order,
+    around_workers,
+    pages,
+    text_of,
+)
 from headrace.admin.keyspace_rules import (
     lane_breaches,
     name_breaches,
@@ -30,15 +40,6 @@ from headrace.admin.keyspace_rules import (
     queue_breaches,
     schedule_breaches,
     start_breaches,
-)
-from headrace.admin.neighbourhood import (
-    OF_LIMITS,
-    OF_QUEUES,
-    OF_WORKERS,
-    around_flow,
-    around_names,
-    around_order,
-    around_workers,
 )
 from headrace.errors import ServerError
 from headrace.model.environment import MOST_EVIDENCE, Finding, Severity
@@ -50,6 +51,8 @@ from headrace.protocol.overviews import WorkerFacts, overview
 from headrace.settings import microseconds
 from headrace.store.client import Client
 from headrace.store.store import Store
+
+T = TypeVar("T")
 
 # Ids and keys of one piece: less than a millisecond of the server.
 PIECE = 200
@@ -164,17 +167,6 @@ class KeyspaceDoctor:
         self._walk()
         # Counters are judged if no job has started since: what ends or lines up meanwhile would look like a fault.
         self._count(lambda: self._server.get(self._keys("token")) == token, size)
-        everywhere: dict[str, Callable[[], Iterable[str]]] = {
-            "workers": lambda: (said for said in self._of_all("workers", owner_breaches) if said[:7] != "claims:"),
-            "claims": lambda: (said for said in self._of_all("claims", owner_breaches) if said[:7] == "claims:"),
-            "starts": lambda: (said for said in self._of_all("starts", start_breaches) if "says none" not in said),
-            "held": lambda: self._of_all("held", lambda space: lane_breaches(space.values)),
-            "queues": lambda: self._of_all("queues", queue_breaches),
-            "schedules": lambda: self._of_all("schedules", schedule_breaches),
-            "waiters": self._waiters,
-            "asleep": self._asleep,
-        }
-        self._suspects |= {(row, ""): look for row, look in everywhere.items()}
         first = self._looked()
         if first:
             time.sleep(self._apart)
@@ -313,8 +305,11 @@ class KeyspaceDoctor:
             self._suspects[row, subject] = look
 
     def _looked(self) -> dict[tuple[str, str], set[str]]:
-        """What still looks wrong of each suspect."""
-        return {subject: said for subject, look in self._suspects.items() if (said := set(self._timed(look)))}
+        """What looks wrong of each suspect, and of all workers, queues, schedules and limits."""
+        found = {subject: set(self._timed(look)) for subject, look in self._suspects.items()}
+        for row, said in self._timed(self._everywhere):
+            found.setdefault((row, ""), set()).add(said)
+        return {subject: said for subject, said in found.items() if said}
 
     def _of_flow(self, id: str, node: str = "") -> Iterable[str]:
         space = around_flow(self._server, self._keys, id)
@@ -331,11 +326,21 @@ class KeyspaceDoctor:
     def _of_order(self, key: str, *jobs: str) -> Iterable[str]:
         return order_breaches(around_order(self._server, self._keys, key, jobs))
 
-    def _of_all(self, row: str, rule: Callable[[Keyspace], Iterable[str]]) -> Iterable[str]:
-        """What a rule says of workers and queues. The row ``held`` has the limits read, too."""
-        space = around_workers(self._server, self._keys, self._known, limits=row == "held")
-        self._unread |= {row} if space is None else set()
-        return () if space is None else rule(space)
+    def _everywhere(self) -> Iterator[tuple[str, str]]:
+        """Rows, and what the rules say: one reading serves them all, but for the limits, which may be too much."""
+        if space := around_workers(self._server, self._keys, self._known, limits=False):
+            yield from (("claims" if said[:7] == "claims:" else "workers", said) for said in owner_breaches(space))
+            yield from (("starts", said) for said in start_breaches(space) if "says none" not in said)
+            yield from (("queues", said) for said in queue_breaches(space))
+            yield from (("schedules", said) for said in schedule_breaches(space))
+        else:
+            self._unread |= {"claims", "workers", "starts", "queues", "schedules"}
+        if space := around_workers(self._server, self._keys, self._known, limits=True):
+            yield from (("held", said) for said in lane_breaches(space.values))
+        else:
+            self._unread.add("held")
+        yield from (("waiters", said) for said in self._waiters())
+        yield from (("asleep", said) for said in self._asleep())
 
     def _waiters(self) -> Iterator[str]:
         """Those of jobs and nodes; around workflows their own rule looks."""
@@ -405,7 +410,7 @@ class KeyspaceDoctor:
 
     # -- pace ----------------------------------------------------------------------------------------------------------
 
-    def _timed(self, look: Callable[[], Iterable[str]]) -> list[str]:
+    def _timed(self, look: Callable[[], Iterable[T]]) -> list[T]:
         began = _waited()
         found = list(look())
         self._rest(began)

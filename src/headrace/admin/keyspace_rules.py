@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.admin.flow_rules import flow_breaches, home, is_orphan
-from headrace.admin.keyspace import Keyspace, Values, read, text_of
+from headrace.admin.keyspace import Keyspace, Values, class_of, read, text_of
 from headrace.model.ids import FINAL, LENGTH, is_node, is_ordered, is_unique, shard_of
 from headrace.model.job_record import JOURNAL_KEPT, parse_journal
 from headrace.model.limit_rules import gates_of, overrides_of, own_gates, shared_gates
@@ -231,10 +231,7 @@ def schedule_breaches(space: Keyspace) -> Iterator[str]:
 
 
 def name_breaches(values: Values, timed: set[str], now: int) -> Iterator[str]:
-    """What is wrong with the names of a shard, a sentence each. ``timed``: names that end with a time; what has become
-    of their jobs does not matter. ``now``: microseconds since 1970; a job that expired before it started need not have
-    its name.
-    """
+    """What is wrong with names. ``timed``: those that end by themselves, whatever their jobs. ``now``: microseconds."""
     records, names = values["job"], values["unique"]
     for name, value in names.items():
         id, follower = value[:LENGTH], value[LENGTH + 1 :]
@@ -265,9 +262,7 @@ def followers(values: Values) -> int:
 
 
 def _holds(record: dict[str, Any], now: int) -> bool:
-    """Whether a job of this record must have its name: one that expired before it started need not. It is claimed
-    nevertheless, to be ended.
-    """
+    """Whether a job must have its name: one that expired before it started is claimed without it, to be ended."""
     expires, started = (int(text_of(record.get(name)) or 0) for name in ("expires", "token"))
     over = 0 < expires < (started or now)
     return text_of(record.get("st")) not in FINAL and not over
@@ -275,10 +270,6 @@ def _holds(record: dict[str, Any], now: int) -> bool:
 
 # In a class, lanes that are behind a gate have their turn above this.
 PARKED = 2**50
-
-
-def class_of(lane: str) -> str:
-    return "|".join(lane.split("|")[:2])
 
 
 def gate_facts(raw: bytes | None) -> tuple[float, int, bool]:

@@ -61,7 +61,7 @@ def doctor(
 
 def _look_at_servers(app: Headrace, found: list[Finding]) -> None:
     """Add what is wrong with servers and settings. Raises an error where a server does not answer as it should."""
-    from headrace.admin.server_sight import sight_of
+    from headrace.cli.server_check import sight_of
     from headrace.errors import EvictingServer, HeadraceError, StoreUnavailable
     from headrace.model.environment import Finding, judged
     from headrace.store.url import located

@@ -1,4 +1,4 @@
-"""What a worker asks its server before it forks. Leaves no connection open: what is forked later must not share one."""
+"""What the doctor and a worker's preflight ask a server. Leaves no connection open: a fork must not share one."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ import difflib
 import random
 import socket
 import time
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as driver
+from redis.crc import key_slot
 
-from headrace.admin.server_sight import sight_of
 from headrace.cli.output import several
 from headrace.errors import HeadraceError, ServerError, StoreFull, StoreUnavailable
-from headrace.model.environment import judged
-from headrace.protocol.keys import SCHEMA
+from headrace.model.environment import Sight, fields, judged
+from headrace.protocol.durability import durability
+from headrace.protocol.keys import SCHEMA, Keys
 from headrace.protocol.operations import greet
+from headrace.protocol.script import text_of
+from headrace.settings import Settings
 from headrace.store.connection import pause_before
 from headrace.store.raw_connection import RawConnection
 from headrace.store.reach import SILENCE, accepted, examined
@@ -33,9 +38,7 @@ PATIENCE = 5.0
 
 
 def check_server(app: Headrace, served: Collection[str], warn: Callable[[str], None]) -> tuple[str, str, list[str]]:
-    """Wait for the server, and look at it once; the arguments and errors of :func:`await_server`. Returns its name and
-    version, where it is without its password, and what of queues and of a cluster looks like a mistake, for people.
-    """
+    """Wait as :func:`await_server`, and look once: name and version, place without a password, warnings for people."""
     version, warnings = await_server(app, warn), list[str]()
     with contextlib.suppress(HeadraceError):  # a server that is away again, or refuses: which the worker waits for
         warnings += queue_warnings(app, served, app.overview())
@@ -96,7 +99,10 @@ def _ask(app: Headrace, target: Target, patience: float, warn: Callable[[str], N
     app.store.run(greet(keys, SCHEMA))
     app.store.close()
     _try_to_sleep(target, patience, keys.wake("preflight"), warn)
-    return _version(facts)
+    found = fields(facts)
+    if "valkey_version" in found:
+        return f"Valkey {found['valkey_version']}"
+    return f"Redis {found.get('redis_version', 'of an unknown version')}"
 
 
 def _try_to_sleep(target: Target, patience: float, key: str, warn: Callable[[str], None]) -> None:
@@ -111,13 +117,6 @@ def _try_to_sleep(target: Target, patience: float, key: str, warn: Callable[[str
                 )
 
 
-def _version(facts: str) -> str:
-    found = dict(line.split(":", 1) for line in facts.splitlines() if ":" in line)
-    if "valkey_version" in found:
-        return f"Valkey {found['valkey_version']}"
-    return f"Redis {found.get('redis_version', 'of an unknown version')}"
-
-
 def _is_unknown_host(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, socket.gaierror):
@@ -127,9 +126,7 @@ def _is_unknown_host(error: BaseException | None) -> bool:
 
 
 def queue_warnings(app: Headrace, served: Collection[str], seen: Overview) -> list[str]:
-    """What of the queues looks like a mistake, for people. ``served``: the queues of this worker. ``seen``: the store
-    as it is before this worker serves it.
-    """
+    """What of the queues looks like a mistake. ``served``: by this worker, which ``seen`` does not show yet."""
     others, warnings = seen.served, list[str]()
     wanted: dict[str, list[str]] = {}
     for task in app.tasks.values():
@@ -149,3 +146,122 @@ def queue_warnings(app: Headrace, served: Collection[str], seen: Overview) -> li
         if name not in known and near:
             warnings.append(f"this worker serves queue {name}, which is new: did you mean {near[0]}?")
     return warnings
+
+
+# Round trips of one measurement at most; the better of two counts, since a busy moment is not a slow network.
+TRIPS = 50
+_LOCAL = ("localhost", "127.0.0.1", "::1", "")
+
+
+def sight_of(
+    target: Target, settings: Settings, patience: float, *,
+    shards: Sequence[tuple[str, Keys]] = (), measured: bool = True,
+) -> Sight:  # fmt: skip
+    """Ask a server what it says of itself; what it refuses to tell is None.
+
+    Args:
+        patience: seconds that one reply may take.
+        shards: URL and keys of each shard.
+        measured: measure the time of round trips, too.
+
+    Raises:
+        redis.exceptions.RedisError, OSError: it did not answer, or refuses INFO.
+
+    Cost: one connection, two round trips, and at most a hundred more where those are measured.
+    """
+    with contextlib.closing(RawConnection(target, patience)) as link:
+        began = time.time()
+        clock, info, config, state, slots, slow, user = link.ask(
+            ("TIME",), ("INFO",), ("CONFIG", "GET", "*"), ("CLUSTER", "INFO"), ("CLUSTER", "SLOTS"),
+            ("SLOWLOG", "GET", 128), ("ACL", "WHOAMI"),
+        )  # fmt: skip
+        ended, (text,) = time.time(), accepted([info])
+        trip = min(_p99(link), _p99(link)) if measured else None
+    wanted, host = durability(settings), str(target.options.get("host", ""))
+    remote = bool(target.sentinels or target.seeds) or host not in _LOCAL
+    told = fields(text) | ({} if remote else _kernel())
+    if not remote:
+        told |= _swapped(told.get("process_id", ""))
+    return Sight(
+        told,
+        config=None
+        if _refused(config)
+        else {text_of(config[n]): text_of(config[n + 1]) for n in range(0, len(config), 2)},
+        cluster=_cluster(state, slots) if target.seeds else None,
+        lease=settings.lease,
+        fsync=wanted.fsync,
+        replicas=wanted.replicas,
+        connections=settings.max_connections,
+        skew=None if _refused(clock) else _apart(int(clock[0]) + int(clock[1]) / 1e6, began, ended),
+        trip=trip,
+        slow=None if _refused(slow) else sum(_is_ours(entry, settings.namespace) for entry in slow),
+        remote=remote,
+        tls=target.tls,
+        user="" if _refused(user) else text_of(user),
+        allow_eviction=settings.allow_eviction,
+        shares=_shares(slots, shards) if target.seeds else [*Counter(url for url, _ in shards).values()],
+    )
+
+
+def _refused(reply: Any) -> bool:
+    return isinstance(reply, driver.RedisError) or (not reply and reply != [])
+
+
+def _apart(server: float, began: float, ended: float) -> float:
+    """Seconds by which two clocks differ at least: the server read its own at a time between these."""
+    return max(0.0, began - server, server - ended)
+
+
+def _p99(link: RawConnection) -> float:
+    times: list[float] = []
+    # A server that is far away or loads is not asked fifty times.
+    while len(times) < TRIPS and sum(times) < 0.4:
+        began = time.perf_counter()
+        link.ask(("PING",))
+        times.append(time.perf_counter() - began)
+    return sorted(times)[len(times) * 99 // 100 - 1]
+
+
+def _cluster(state: Any, slots: Any) -> dict[str, str]:
+    told = {} if _refused(state) else fields(state)
+    if not _refused(slots):
+        told["primaries"] = str(len({owners[0][2] for _, _, *owners in slots}))
+    return told
+
+
+def _shares(slots: Any, shards: Sequence[tuple[str, Keys]]) -> list[int]:
+    """Shards of each node of a cluster; empty: it does not tell."""
+    if _refused(slots):
+        return []
+    shares = {owners[0][2]: 0 for _, _, *owners in slots}
+    for _, keys in shards:
+        slot = key_slot(keys.prefix.encode())
+        for first, last, (_, _, node, *_), *_ in slots:
+            shares[node] += first <= slot <= last
+    return [*shares.values()]
+
+
+def _is_ours(entry: Sequence[Any], namespace: str) -> bool:
+    words: list[bytes] = entry[3]
+    return words[0].upper() == b"EVALSHA" and any(word.startswith(f"{{{namespace}:".encode()) for word in words)
+
+
+def _kernel() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, path in (
+        ("overcommit_memory", "/proc/sys/vm/overcommit_memory"),
+        ("transparent_hugepage", "/sys/kernel/mm/transparent_hugepage/enabled"),
+    ):
+        with contextlib.suppress(OSError):
+            found[name] = Path(path).read_text().strip()
+    return found
+
+
+def _swapped(pid: str) -> dict[str, str]:
+    """Kilobytes of a server of this machine that are on the disk; nothing where its process has another number here."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path(f"/proc/{int(pid)}/status").read_text().splitlines()
+        facts = dict(line.split(":", 1) for line in lines if ":" in line)
+        if "VmSwap" in facts and any(name in facts.get("Name", "") for name in ("redis", "valkey")):
+            return {"swapped": facts["VmSwap"].split()[0]}
+    return {}
