@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from headrace.dashboard.dashboard_site import DashboardSite, to
-from headrace.dashboard.page_verbs import body_of, form_of, note, note_and_refresh, number_in, words_of
+from headrace.dashboard.page_verbs import body_of, failure_words, form_of, note, note_and_refresh, number_in
 from headrace.dashboard.values_shown import json_text
 from headrace.errors import (
     DuplicateJob,
@@ -82,32 +82,22 @@ def shown_arguments(found: Mapping[str, Any], redactor: Redactor, secrets: str =
 
 
 def restored(typed: Any, shown: Any, stored: Any) -> Any:
-    """What was typed, with what is stored wherever it was left as it was shown: hidden values, and bytes, stay. Raises
-    ValueError: a hidden value stands where none was.
-    """
+    """What was typed, and what is stored where it is as shown. Raises ValueError: a hidden value where none was."""
     if _same(typed, shown):
         return stored
     kinds: set[type[Any]] = {type(typed), type(shown), type(stored)}
     if kinds == {dict}:
-        return _of_dict(typed, shown, stored)
+        # JSON has texts for keys that are none; two of these may be one text.
+        pairs = zip(shown, stored, strict=True) if len(shown) == len(stored) else ((key, key) for key in stored)
+        keys: dict[Any, Any] = {text: key for text, key in pairs if text in shown}
+        return {
+            keys.get(key, key): restored(value, shown[key], stored[keys[key]]) if key in keys else _new(value)
+            for key, value in typed.items()
+        }
     if kinds == {list}:
-        return _of_list(typed, shown, stored)
+        known = min(len(shown), len(stored))
+        return [restored(value, shown[n], stored[n]) if n < known else _new(value) for n, value in enumerate(typed)]
     return _new(typed)
-
-
-def _of_dict(typed: dict[str, Any], shown: dict[str, Any], stored: dict[Any, Any]) -> dict[Any, Any]:
-    # JSON has texts for keys that are none; two of these may be one text.
-    pairs = zip(shown, stored, strict=True) if len(shown) == len(stored) else ((key, key) for key in stored)
-    keys: dict[Any, Any] = {text: key for text, key in pairs if text in shown}
-    return {
-        keys.get(key, key): restored(value, shown[key], stored[keys[key]]) if key in keys else _new(value)
-        for key, value in typed.items()
-    }
-
-
-def _of_list(typed: list[Any], shown: list[Any], stored: list[Any]) -> list[Any]:
-    known = min(len(shown), len(stored))
-    return [restored(value, shown[n], stored[n]) if n < known else _new(value) for n, value in enumerate(typed)]
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -168,7 +158,7 @@ async def begin(site: DashboardSite, request: Request) -> Response:
     try:
         job = await site.app.jobs.aagain(id, changes, request_id=asked)
     except HeadraceError as error:
-        said = words_of(error)
+        said = failure_words(error)
         await note(site, request, ("again", "jobs", id), said)
         return await _form(site, request, record, typed, site.redactor.text(said), asked)
     said = f"Job {job.id} is this job again" + (f", with another {', '.join(changes)}." if changes else ".")
@@ -252,7 +242,7 @@ async def make(site: DashboardSite, request: Request) -> Response:
         kwargs = (form.get("json", "").strip() or "{}").encode() if parameters is None else _typed(parameters)
         job = await site.app.by_name(task, **options).aenqueue_json(b"[]", kwargs)
     except (HeadraceError, ValueError) as error:
-        said = words_of(error) if isinstance(error, HeadraceError) else f"Nothing was done: {error}"
+        said = failure_words(error) if isinstance(error, HeadraceError) else f"Nothing was done: {error}"
         await note(site, request, ("enqueue", "tasks", task[:200]), said)
         return await _new_page(site, request, task, form, site.redactor.text(said))
     said = f"Job {job.id} was made." if job.fresh else f"Job {job.id} was made before: this makes no other."

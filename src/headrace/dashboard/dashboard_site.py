@@ -250,8 +250,7 @@ class DashboardSite:
 
     async def course(self, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
         found = await self.reading(
-            ("course", span.name, kind, name),
-            lambda: figures.course(self.app, self.counts, span, kind, name),
+            ("course", span.name, kind, name), lambda: figures.course(self.app, self.counts, span, kind, name)
         )
         # The page asks for it in the same trip.
         frame = await self.frames.get(age=PATIENCE)

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from headrace.app import Headrace
-from headrace.stats.reading import Bucket, Reading, series_document
+from headrace.stats.reading import Bucket, series_document
 from headrace.stats.resolutions import QUEUES, TASKS, WRONG, Every, histogram_of
-from headrace.store.client import Client, Steps
+from headrace.store.client import Client, then
 
 # Tasks or queues of one table.
 MOST = 200
@@ -126,15 +126,10 @@ def _label(kind: str, name: str) -> str:
     return f"{root}/{name}" if name else root
 
 
-def _course(reading: Reading) -> Steps[list[Bucket]]:
-    yield from reading.learn_series()
-    return reading.series()
-
-
 async def course(app: Headrace, way: Client, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
     end = time.time()
     reading = app.stats.find(_label(kind, name), end - span.seconds, end, every=span.every, inclusive=True)
-    buckets = await way.adrive(_course(reading))
+    buckets = await way.adrive(then(reading.learn_series(), lambda _: reading.series()))
     whole = together(buckets)
     return Course(span, reading.label, buckets, whole, figures_of(name, whole))
 
@@ -151,9 +146,7 @@ def together(buckets: Sequence[Bucket]) -> Bucket:
 
 
 async def table(app: Headrace, way: Client, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:
-    """Figures of each task, or queue, that was counted within a range; at most ``MOST``, those counted last. Cost: one
-    round trip.
-    """
+    """Figures of tasks or queues within a range, at most ``MOST``, those counted last. Cost: one round trip."""
     root = app.stats.find(_label(kind, ""), time.time() - span.seconds, every=span.edges)
     totals = await way.adrive(root.totals_below(MOST))
     found = [figures_of(name, totals[name]) for name in sorted(totals)]

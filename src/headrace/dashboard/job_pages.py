@@ -1,14 +1,20 @@
-"""Pages about jobs: lists by state with a bounded search, one job, and causes of failures.
+"""Pages about jobs: lists by state with a bounded search, one job, and verbs on many of them, complete without script.
 
-A search is made of words and the fields of a form: filters, cursors and links.
+1. :class:`JobSearch`: words and the fields of a form, as filters, cursors and links.
+2. :func:`jobs` and :func:`job`: a list, and one.
+3. :func:`act`: a verb on the jobs that are ticked in a list; a page asks first.
+4. :func:`confirm` to :func:`bulks`: a bulk operation: a page that counts, the job that does it, how far each has come.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,11 +22,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.admin.documents import job_details, job_summary
+from headrace.admin.bulk_operations import BulkOperations, JobCount
+from headrace.admin.documents import bulk_document, job_details, job_summary
 from headrace.admin.job_paging import LookedJobs, cursor_of, page_of, position, query_of
-from headrace.dashboard.dashboard_site import POLL, DashboardSite, form_wanted, sight_of, to
+from headrace.admin.jobs import JobReply
+from headrace.dashboard.dashboard_site import POLL, DashboardSite, form_wanted, sight_of, to, visitor_of
 from headrace.dashboard.needs import why_of
-from headrace.dashboard.ticked_jobs import MEANS, TICKED, bulk_links
+from headrace.dashboard.page_verbs import ask_first, failure_words, fields_of, form_of, note, note_and_refresh
 from headrace.dashboard.values_shown import (
     WITHHELD,
     Sight,
@@ -30,18 +38,20 @@ from headrace.dashboard.values_shown import (
     given,
     json_text,
     link,
+    plural,
     preview,
     result,
 )
-from headrace.errors import OptionsError
+from headrace.errors import HeadraceError, JobNotFound, OptionsError
 from headrace.model.codec import holds_sealed
 from headrace.model.headers import TRACE
 from headrace.model.ids import LENGTH, flow_of, is_flow, is_node
 from headrace.model.job import State
 from headrace.model.job_record import Page, Record, cause_id, has_slots
 from headrace.protocol import operations, produce
-from headrace.protocol.operations import JobFilter
+from headrace.protocol.operations import VERBS, JobFilter
 from headrace.protocol.overviews import why
+from headrace.tasks.bound_task import new_id
 from headrace.tasks.edited_job import AGAIN, check_id
 
 LISTED = (
@@ -153,9 +163,7 @@ def moment_of(text: str, now: int) -> datetime | None:
 
 
 def search_of(params: Mapping[str, str], counts: Mapping[str, int]) -> JobSearch:
-    """What a request asks for: fields of its own, and ``state:`` and the like in the text of the search. ``counts``:
-    jobs by state: without one that was asked for, the first that holds any is shown.
-    """
+    """What fields and words ask for. ``counts``: by state; where none is asked for, the first that holds any counts."""
     found = {name: params.get(name, "").strip() for name in (*FIELDS, "after", "before")}
     typed = params.get("q", "")
     given = [one[0] for one in _TYPED.findall(typed)]
@@ -179,9 +187,7 @@ _SEARCHED = re.compile(r"[a-z]{3,}|[0-9]{3,}")
 
 
 def words_of(text: str, names: Collection[str]) -> list[str]:
-    """Words of a search that each job which shows the text has stored, in lower case. ``names``: of parameters: a list
-    shows them beside values, and they are not stored.
-    """
+    """Words that each job which shows the text has stored. ``names``: of parameters, which lists alone show."""
     found = dict.fromkeys(_SEARCHED.findall(text.lower()))
     unsure = [*_OURS.split(), *(name.lower() for name in names)]
     return [word for word in found if not any(word in other for other in unsure)]
@@ -230,7 +236,13 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
 def _bulk(search: JobSearch) -> list[tuple[str, str]]:
     if search.text or search.error or search.since or search.until:
         return []
-    return bulk_links(JobFilter(search.state, search.queue, search.task, search.key, search.cause))
+    facts = {name: getattr(search, name) for name in _FIELDS}
+    found: list[tuple[str, str]] = []
+    for verb in VERBS:
+        with suppress(HeadraceError):  # it is not for jobs of this state
+            JobFilter(**facts).check(verb)
+            found.append((verb, link("/bulk/new", {"verb": verb, **facts})))
+    return found
 
 
 async def _found(site: DashboardSite, search: JobSearch, sight: Sight, limit: int) -> LookedJobs:
@@ -300,7 +312,7 @@ async def job(site: DashboardSite, request: Request) -> Response:
     sight = sight_of(site, request)
     waits = None if record.state.final else why_of(told)
     log = [site.redactor.text(line) for line in lines] if sight != "none" else [WITHHELD] if lines else []
-    returned = result(record, site.redactor, sight)
+    returned, traced = result(record, site.redactor, sight), _TRACE.fullmatch(record.headers.get(TRACE, ""))
     return await site.page(
         request, "job.html",
         lambda: {
@@ -313,11 +325,184 @@ async def job(site: DashboardSite, request: Request) -> Response:
         again=not (has_slots(record.packed_args) or holds_sealed(record.packed_args)),
         movable=record.state in ("scheduled", "ready", "parked"),
         deletable=record.state != "running" and not is_node(record.id),
-        flow=flow_of(record.id) if is_node(record.id) else "", trace=trace_of(record),
+        flow=flow_of(record.id) if is_node(record.id) else "", trace=traced[1] if traced else "",
         cause=cause_id(record.task, record.error) if record.state in ("failed", "quarantined") else "",
     )  # fmt: skip
 
 
-def trace_of(record: Record) -> str:
-    found = _TRACE.fullmatch(record.headers.get(TRACE, ""))
-    return found[1] if found else ""
+_ENDED = ("retry", "delete")
+_WAITING = ("cancel", "delete")
+# Verbs that a list of jobs of a state offers for those that are ticked.
+TICKED: Mapping[str, Sequence[str]] = {
+    "failed": _ENDED, "quarantined": _ENDED, "cancelled": _ENDED, "succeeded": _ENDED, "scheduled": _WAITING,
+    "ready": _WAITING, "parked": _WAITING, "blocked": ("cancel",), "running": ("cancel",),
+}  # fmt: skip
+# What each does, before it is done.
+NEVER = " This cannot be undone."
+MEANS: Mapping[str, str] = {
+    "retry": "They run again, with the same arguments and fresh budgets.",
+    "cancel": "Those that wait end as cancelled; those that run are asked to stop, and killed if they do not.",
+    "delete": f"They leave with their arguments, results and logs.{NEVER}",
+}
+
+
+async def act(site: DashboardSite, request: Request) -> Response:
+    """Do a verb on ticked jobs, and show their list again; unless it is sure, ask with a page that names them."""
+    verb = request.path_params["verb"]
+    if verb not in MEANS:
+        raise HTTPException(404, "There is no such verb.")
+    fields = await fields_of(request)
+    form = dict(fields)
+    ids = list(dict.fromkeys(value for name, value in fields if name == "id"))
+    # To nothing but a list of jobs.
+    back = f"/jobs?{form['list']}" if form.get("list") else "/jobs"
+    if not 0 < len(ids) <= PAGE:
+        raise HTTPException(400, f"Nothing was done: tick between one and {PAGE} jobs.")
+    # Nodes refuse: the page that asks has a button for their workflows.
+    if form.get("sure") != "1" or (verb != "cancel" and any(map(is_node, ids))):
+        return await _ask(site, request, verb, ids, back)
+    try:
+        replies = await site.app.jobs.aapply(verb, ids)
+    except HeadraceError as error:
+        said = failure_words(error)
+    else:
+        said = said_of(replies)
+    what = (verb, "jobs", ids[0] if len(ids) == 1 else "")
+    await note_and_refresh(site, request, what, said, count=len(ids), scope=f"ticked: {' '.join(ids)}")
+    return to(request, back, site.redactor.text(said))
+
+
+def said_of(replies: Sequence[JobReply]) -> str:
+    parts = [_many(number, words) for words, number in Counter(one.words for one in replies if one.done).items()]
+    refused = [one for one in replies if not one.done]
+    if refused:
+        first = refused[0]
+        why = first.words if first.error is not None else f"job {first.id} {first.words}"
+        parts.append(f"{len(refused):,} refused ({why})")
+    return f"{', '.join(parts)}."
+
+
+def _many(number: int, words: str) -> str:
+    if number == 1:
+        return f"1 job {words}"
+    return f"{number:,} jobs " + words.replace("is ", "are ").replace("was ", "were ")
+
+
+async def _ask(site: DashboardSite, request: Request, verb: str, ids: list[str], back: str) -> Response:
+    """The page that asks. Cost: one round trip."""
+    for id in ids:
+        try:
+            check_id(id)
+        except JobNotFound as error:
+            raise HTTPException(400, f"Nothing was done: {error}") from None
+    found: list[Record | None] = await site.app.client.arun(produce.read(site.app.client.keys, ids, lean=True))
+    rows = list(zip(ids, found, strict=True))
+    nodes = [] if verb == "cancel" else [id for id in ids if is_node(id)]
+    left = [row for row in rows if row[0] not in nodes]
+    goes = "which go on from what failed" if verb == "retry" else "which are deleted as a whole"
+    return await ask_first(
+        site, request, verb, f"{verb.capitalize()} {plural(len(left), 'job')}?", [MEANS[verb]] if left else [],
+        f"/jobs/ticked/act/{verb}", back,
+        [*(("id", id) for id, _ in left), ("list", back.partition("?")[2]), ("sure", 1)], rows=left,
+        flows=Counter(map(flow_of, nodes)), note=f"{_nodes(len(nodes), 'ticked')}, {goes}." if nodes else "",
+        **({} if left else {"button": ""}),
+    )  # fmt: skip
+
+
+def _nodes(number: int, which: str) -> str:
+    return f"{plural(number, f'{which} job')} {'is a node' if number == 1 else 'are nodes'} of workflows"
+
+
+# Above this many jobs their number must be typed.
+MANY = 100
+
+_FIELDS = ("state", "queue", "task", "key", "cause")
+
+
+async def bulks(site: DashboardSite, request: Request) -> Response:
+    found = await site.read(BulkOperations(site.client).apage())
+    return await site.page(
+        request,
+        "bulks.html",
+        lambda: {"operations": [bulk_document(one) for one in found]},
+        title="Bulk operations",
+        operations=found,
+    )
+
+
+async def bulk(site: DashboardSite, request: Request) -> Response:
+    one, frame = await asyncio.gather(BulkOperations(site.client).aget(request.path_params["id"]), site.frames.get())
+    return await site.page(
+        request,
+        "bulk.html",
+        lambda: bulk_document(one),
+        frame=frame,
+        title=f"{one.request.verb} many",
+        one=one,
+        tended=bool(frame.live),
+    )
+
+
+def _asked(fields: Any) -> tuple[str, JobFilter]:
+    which = JobFilter(*(str(fields.get(name, "")).strip() for name in _FIELDS))
+    return str(fields.get("verb", "")), which
+
+
+async def confirm(site: DashboardSite, request: Request) -> Response:
+    """What a verb on many jobs would do, before it does it. Cost: that of a count."""
+    verb, which = _asked(request.query_params)
+    counted = await site.read(BulkOperations(site.client).acount(verb, which))
+    facts = {name: value for name in _FIELDS if (value := getattr(which, name))}
+    about = "" if counted.exact else "at least "
+    looked = "" if counted.exact else f": {counted.matched:,} of the {counted.looked:,} that were looked at"
+    means = MEANS[verb].removesuffix(NEVER)
+    texts = [
+        f"Jobs that match {site.redactor.text(which.words)}{looked}.",
+        f"{means} Jobs that come later are left alone.{NEVER}",
+    ]
+    note = f"{_nodes(counted.nodes, 'further')}, which this verb leaves alone." if counted.nodes else ""
+    sent = {
+        **facts, "operation": new_id(site.client.keys.shard), "verb": verb, "count": counted.matched,
+        "exact": 1 if counted.exact else 0,
+    }  # fmt: skip
+    return await ask_first(
+        site, request, verb, f"{verb.capitalize()} {about}{plural(counted.matched, 'job')}?", texts, "/bulk",
+        link("/jobs", facts), sent.items(), note=note, rate=verb == "retry",
+        typed_number=counted.matched if _must_type(verb, counted) else 0, **({} if counted.matched else {"button": ""}),
+    )  # fmt: skip
+
+
+def _must_type(verb: str, counted: JobCount) -> bool:
+    return counted.matched > MANY or not counted.exact or (verb == "delete" and counted.matched > 1)
+
+
+async def begin(site: DashboardSite, request: Request) -> Response:
+    form = await form_of(request)
+    verb, which = _asked(form)
+    count, rate = form.get("count", ""), form.get("rate", "").strip() or "0"
+    if not (count.isdecimal() and rate.isdecimal() and len(count) < 15 and len(rate) < 9):
+        raise HTTPException(400, "Nothing was done: the number of jobs and the rate must be whole numbers.")
+    counted = JobCount(int(count), int(count), form.get("exact") == "1")
+    if _must_type(verb, counted) and form.get("typed", "").strip().replace(",", "") != count:
+        raise HTTPException(
+            400, f"Nothing was done: type the number, {count}, to {verb} {plural(counted.matched, 'job')}."
+        )
+    visitor = visitor_of(request)
+    try:
+        one = await site.app.bulk.astart(
+            verb,
+            which,
+            who=visitor.name if visitor else "?",
+            by="dashboard",
+            rate=int(rate),
+            total=counted,
+            # Of the question: a form that is sent twice starts one.
+            id=form.get("operation"),
+        )
+    except HeadraceError as error:
+        await note(site, request, (verb, "jobs", ""), failure_words(error), scope=which.words)
+        raise
+    await note(
+        site, request, (verb, "jobs", ""), f"bulk operation {one.id} began", count=counted.matched, scope=which.words
+    )
+    return to(request, f"/bulk/{one.id}", "Begun: a worker does it.")

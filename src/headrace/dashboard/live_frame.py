@@ -107,9 +107,7 @@ class Shared(Generic[T]):
         self._lock = asyncio.Lock()
 
     async def get(self, *, fresh: bool = False, age: float | None = None) -> T:
-        """The reading. ``fresh``: read now, as after a verb whose effect is to be seen. ``age``: seconds that it may be
-        old; None: as usual.
-        """
+        """The reading. ``fresh``: read now, as after a verb whose effect is to be seen. ``age``: at most, seconds."""
         async with self._lock:
             if self.last is None or fresh or time.monotonic() - self._at > (self._age if age is None else age):
                 self.last = await self._read()
@@ -139,9 +137,7 @@ class JointClient(Client):
         return getattr(self.behind, name)
 
     async def arun(self, call: Call[T]) -> T:
-        """Ask for one call. Raises StoreUnavailable, ServerError: see :meth:`headrace.store.store.Store.run`. Raises
-        TimeoutError: the store did not answer for ``PATIENCE`` seconds.
-        """
+        """Ask for one call. Raises as a store's :meth:`run`, and TimeoutError after ``PATIENCE`` seconds."""
         return await self.aread(call)
 
     async def adrive(self, steps: Steps[T]) -> T:

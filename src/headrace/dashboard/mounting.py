@@ -25,7 +25,6 @@ from headrace.dashboard import (
     page_verbs,
     schedule_pages,
     status_pages,
-    ticked_jobs,
 )
 from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, form_wanted, path_of
 from headrace.dashboard.values_shown import quoted_path
@@ -62,9 +61,9 @@ PAGES: dict[str, Handler] = {
     "/limits": status_pages.limits,
     "/limits/{name:path}": status_pages.limit,
     "/activity": activity_page.activity,
-    "/bulk": ticked_jobs.operations,
-    "/bulk/new": ticked_jobs.confirm,
-    "/bulk/{id}": ticked_jobs.operation,
+    "/bulk": job_pages.bulks,
+    "/bulk/new": job_pages.confirm,
+    "/bulk/{id}": job_pages.bulk,
     "/schedules": schedule_pages.schedules,
     "/schedules/{name:path}": schedule_pages.schedule,
 }
@@ -73,13 +72,13 @@ PAGES: dict[str, Handler] = {
 FORMS: dict[str, Handler] = {
     again_pages.PATH: again_pages.take,
     "/jobs/new": again_pages.make,
-    "/jobs/ticked/act/{verb}": ticked_jobs.act,
+    "/jobs/ticked/act/{verb}": job_pages.act,
     "/workflows/ticked/act/{verb}": flow_pages.act,
     "/jobs/{id}/act/again": again_pages.begin,
     "/jobs/{id}/act/stacks": schedule_pages.of_job,
     "/workers/{name:path}/act/stacks": schedule_pages.of_worker,
     "/{kind}/{name:path}/act/{verb}": page_verbs.act,
-    "/bulk": ticked_jobs.begin,
+    "/bulk": job_pages.begin,
 }
 
 REFUSED = (

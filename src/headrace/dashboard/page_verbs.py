@@ -267,7 +267,7 @@ ACTS: dict[str, Mapping[str, Act]] = {
 }
 
 
-def words_of(error: HeadraceError) -> str:
+def failure_words(error: HeadraceError) -> str:
     return UNANSWERED if isinstance(error, StoreUnavailable) else f"Nothing was done: {error}"
 
 
@@ -335,7 +335,7 @@ async def act(site: DashboardSite, request: Request) -> Response:
     try:
         said = await verbs[verb](site, name, form)
     except HeadraceError as error:
-        said = words_of(error)
+        said = failure_words(error)
     await note_and_refresh(site, request, (verb, kind, name), said)
     gone = (kind, verb) in (("workflows", "delete"), ("jobs", "delete"), ("workers", "stop"))
     return to(request, f"/{kind}" if gone else place, site.redactor.text(said))

@@ -42,7 +42,7 @@ from headrace.dashboard.needs import (
     why_worker,
 )
 from headrace.dashboard.values_shown import link
-from headrace.model.activity import HIGH_SHARE, NEWEST, Act, EventRecord, act_of, event_of, newest_act
+from headrace.model.activity import HIGH_SHARE, NEWEST, Act, act_of, event_of, newest_act
 from headrace.model.notation import iso
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol import operations
@@ -74,9 +74,10 @@ async def overview(site: DashboardSite, request: Request) -> Response:
     span = span_of(request)
     frame, course, lines, tasks, server, (lost, raised, died, acts) = await asyncio.gather(
         site.frames.get(), site.course(span), site.course(span, "queues"), site.table(span), site.server(),
-        asyncio.gather(site.lost(), site.raised(), _died(site), _acts(site)),
+        asyncio.gather(site.lost(), site.raised(), _told(site, "deaths", DEATHS, AGE), _told(site, "acts", ACTS, 10)),
     )  # fmt: skip
-    found, seen = needs(frame, tasks, server, lost, raised, died, acts), frame.overview
+    deaths, told = [event_of(*row) for row in died], [act_of(*row) for row in acts]
+    found, seen = needs(frame, tasks, server, lost, raised, deaths, told), frame.overview
 
     def document() -> dict[str, Any]:
         return {
@@ -99,16 +100,9 @@ async def overview(site: DashboardSite, request: Request) -> Response:
     )  # fmt: skip
 
 
-async def _acts(site: DashboardSite) -> list[Act]:
-    keys = site.client.keys
-    found = await site.reading(("acts",), lambda: site.client.arun(operations.told(keys, "acts", ACTS)), 10)
-    return [act_of(*row) for row in found.rows]
-
-
-async def _died(site: DashboardSite) -> list[EventRecord]:
-    keys = site.client.keys
-    found = await site.reading(("died",), lambda: site.client.arun(operations.told(keys, "deaths", DEATHS)))
-    return [event_of(*row) for row in found.rows]
+async def _told(site: DashboardSite, line: str, rows: int, age: float) -> Sequence[tuple[str, dict[str, str]]]:
+    call = operations.told(site.client.keys, line, rows)
+    return (await site.reading((line,), lambda: site.client.arun(call), age)).rows
 
 
 async def queues(site: DashboardSite, request: Request) -> Response:

@@ -99,7 +99,8 @@ def waits(course: Course, field: str = "wait", title: str = "Wait before a start
         Series("p95", "most", [one.percentile(95) if one.count else None for one in found]),
         Series("p50", "half", [one.percentile(50) if one.count else None for one in found]),
     ]
-    top = _round_up_seconds(max(value or 0.0 for value in series[0].values))
+    longest = max(value or 0.0 for value in series[0].values)
+    top = next((float(step) for step in _STEPS if step >= longest), math.ceil(longest / 14400) * 14400.0)
     return _plot(title, "seconds", course, buckets, series, top, lines, duration, duration)
 
 
@@ -224,7 +225,3 @@ def _round_up(value: float) -> float:
 
 
 _STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 4, 10, 20, 60, 120, 240, 600, 1200, 3600, 7200)
-
-
-def _round_up_seconds(value: float) -> float:
-    return next((float(step) for step in _STEPS if step >= value), math.ceil(value / 14400) * 14400.0)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -76,15 +77,11 @@ def distance(microseconds: int, now: int) -> str:
     """``3 min ago`` or ``in 3 min``: one unit, since a list is read at a glance."""
     away = (now - microseconds) / 1e6
     # A row may be fresher than the frame whose time this is, so it is not in the future.
-    words = "now" if -FRESHER < away < 1 else _one_unit(abs(away))
-    return words if words == "now" else f"{words} ago" if away > 0 else f"in {words}"
-
-
-def _one_unit(seconds: float) -> str:
-    for unit, length, most in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 36)):
-        if seconds < length * most:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds / 86400:,.0f} d"
+    if -FRESHER < away < 1:
+        return "now"
+    units = (("s", 1, 90), ("min", 60, 90), ("h", 3600, 36), ("d", 86400, math.inf))
+    words = next(f"{abs(away) / length:,.0f} {unit}" for unit, length, most in units if abs(away) < length * most)
+    return f"{words} ago" if away > 0 else f"in {words}"
 
 
 def when(microseconds: int, now: int) -> Markup:
@@ -205,9 +202,7 @@ def _told(value: Any) -> Any:
 
 
 def json_text(value: Any, *, indent: int = 2, told: bool = False) -> str:
-    """A value as JSON; what cannot be shown so is shown as Python would. ``told``: of bytes, the size and the first
-    ones.
-    """
+    """A value as JSON; what JSON cannot hold as Python shows it. ``told``: of bytes, the size and the first ones."""
     try:
         value = _told(value) if told else value
         return msgspec.json.format(msgspec.json.encode(for_json(value, _plain)), indent=indent).decode()
@@ -311,8 +306,7 @@ def error_line(record: Record, redactor: Redactor) -> str:
 
 # Pages that are a list or have a plot.
 _IN_ROWS = re.compile(
-    r"/(jobs|queues(/.*)?|tasks(/.*)?|workers|workflows|schedules|limits|cache|causes|bulk|activity)?",
-    re.DOTALL,
+    r"/(jobs|queues(/.*)?|tasks(/.*)?|workers|workflows|schedules|limits|cache|causes|bulk|activity)?", re.DOTALL
 )
 
 # A text that begins so is a formula to a program for tables.
@@ -322,9 +316,7 @@ Row = dict[str, Any]
 
 
 def rows_of(document: Any) -> list[Row] | None:
-    """The rows of a document, with a column for each figure inside of them; None: it has none. A plot's come first:
-    ``series``, or that of ``course``; else the first list.
-    """
+    """The rows of a document, a column for each figure; None: it has none. A plot's come first, else a list's."""
     if not isinstance(document, Mapping):
         return None
     found = cast("Mapping[str, Any]", document)
