@@ -9,17 +9,21 @@ from __future__ import annotations
 import contextlib
 import copy
 import queue
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from headrace.clock import monotonic
 from headrace.protocol.keys import Keys
 from headrace.protocol.produce import BATCH, Look, Watched, end_of, watch
 from headrace.protocol.script import Call
-from headrace.store.client import Client
+from headrace.store.client import Client, adriven, driven
 
 if TYPE_CHECKING:
     import asyncio
+
+T = TypeVar("T")
+# Steps that yield replies where threads wait, and what gives them, to be awaited, on an event loop.
+Waiting: TypeAlias = Generator[Any, Any, T]
 
 # A result of more bytes comes over the caller's own connection: the server ends a subscribed one that owes too much.
 INLINE = 1 << 16
@@ -96,45 +100,57 @@ def _message(told: Any) -> Any:
     return told
 
 
+def _itself(told: Any) -> Any:
+    return told
+
+
 def _value(values: list[Any]) -> list[Any]:
     for value in values:
         _message(value)
     return values
 
 
-def ask_all(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
-    """Values of calls: for a caller that is alone over the store's connection, else over the listener's. Cost: one
-    round trip per 100 calls; over the listener's, shared with others.
-    """
+def _asked(client: Client, store: Any, inbox_of: Callable[[], Any], calls: Sequence[Call[Any]]) -> Waiting[list[Any]]:
     found: list[Any] = []
     for first in range(0, len(calls), BATCH):
         piece = calls[first : first + BATCH]
         if client.ends.first():
             try:
-                found += client.store.run_all(piece)
+                found += yield store.run_all(piece)
             finally:
                 client.ends.second()
         else:
-            inbox = Inbox()
+            inbox = inbox_of()
             client.ends.ask(piece, inbox.put)
-            found += _value(inbox.get(None))
+            found += _value((yield inbox.get(None)))
     return found
+
+
+def ask_all(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
+    """Values of calls, over the store's connection for a lone caller, else the listener's. Cost: a trip per 100."""
+    return driven(_asked(client, client.store, Inbox, calls), _itself)
 
 
 async def aask_all(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
-    found: list[Any] = []
-    for first in range(0, len(calls), BATCH):
-        piece = calls[first : first + BATCH]
-        if client.ends.first():
-            try:
-                found += await client.astore.run_all(piece)
-            finally:
-                client.ends.second()
-        else:
-            inbox = AsyncInbox()
-            client.ends.ask(piece, inbox.put)
-            found += _value(await inbox.get(None))
-    return found
+    return await adriven(_asked(client, client.astore, AsyncInbox, calls), _itself)
+
+
+def _ended(
+    client: Client, store: Any, inbox_of: Callable[[], Any], look: Look, id: str, timeout: float | None
+) -> Waiting[Any]:
+    end = None if timeout is None else monotonic() + timeout
+    (seen,) = yield from _asked(client, store, inbox_of, [look(client.keys, id, 0)])
+    while not end_of(seen) and (end is None or monotonic() < end):
+        inbox = inbox_of()
+        client.ends.add([(id, look)], inbox.put)
+        try:
+            told = yield inbox.get(end)
+        finally:
+            client.ends.remove([id], inbox.put)
+        if told is None and client.ends.fault:
+            return seen
+        (seen,) = yield from _asked(client, store, inbox_of, [look(client.keys, id, 0)])
+    return seen
 
 
 def wait_end(client: Client, look: Look, id: str, timeout: float | None) -> Any:
@@ -142,36 +158,11 @@ def wait_end(client: Client, look: Look, id: str, timeout: float | None) -> Any:
     Does not poll. While the server does not answer, the last that was seen is returned in time. Cost: one round trip
     when it has ended; three, shared with others who wait, when it has not.
     """
-    end = None if timeout is None else monotonic() + timeout
-    (seen,) = ask_all(client, [look(client.keys, id, 0)])
-    while not end_of(seen) and (end is None or monotonic() < end):
-        inbox = Inbox()
-        client.ends.add([(id, look)], inbox.put)
-        try:
-            told = inbox.get(end)
-        finally:
-            client.ends.remove([id], inbox.put)
-        if told is None and client.ends.fault:
-            return seen
-        (seen,) = ask_all(client, [look(client.keys, id, 0)])
-    return seen
+    return driven(_ended(client, client.store, Inbox, look, id, timeout), _itself)
 
 
 async def await_end(client: Client, look: Look, id: str, timeout: float | None) -> Any:
-    await client.ready()
-    end = None if timeout is None else monotonic() + timeout
-    (seen,) = await aask_all(client, [look(client.keys, id, 0)])
-    while not end_of(seen) and (end is None or monotonic() < end):
-        inbox = AsyncInbox()
-        client.ends.add([(id, look)], inbox.put)
-        try:
-            told = await inbox.get(end)
-        finally:
-            client.ends.remove([id], inbox.put)
-        if told is None and client.ends.fault:
-            return seen
-        (seen,) = await aask_all(client, [look(client.keys, id, 0)])
-    return seen
+    return await adriven(_ended(client, await client.ready(), AsyncInbox, look, id, timeout), _itself)
 
 
 def wait_job(client: Client, id: str, timeout: float | None) -> Watched:
