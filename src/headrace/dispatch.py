@@ -186,10 +186,7 @@ def least_loaded(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
 
 def round_robin(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
     """Each member in turn; never refuses, and may let a call wait behind a slow one."""
-    members = snapshot.members
-    if not members:
-        raise no_members()
-    member = members[snapshot.turn() % snapshot.size]
+    member = round_robin_of_all(snapshot)
     return member if member in snapshot.ranks else least_loaded(snapshot)
 
 

@@ -101,9 +101,7 @@ class NotDecrypted(CorruptRecord):
 
 
 class EnvelopeError(HeadraceError, ValueError):
-    """A packed job cannot be stored: it is not an envelope, or asks for what cannot be; ``row`` is its place, from
-    0.
-    """
+    """A packed job cannot be stored: not an envelope, or it asks for what cannot be; ``row`` is its place, from 0."""
 
     def __init__(self, text: str, row: int) -> None:
         super().__init__(text)

@@ -40,20 +40,16 @@ def _module(name: str) -> ModuleType:
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise AppImportError(_absent(name, error.name, here)) from None
+            part = f" (there is no {error.name!r})" if error.name != name else ""
+            raise AppImportError(
+                f"there is no module {name!r}{part} in {here} or among the installed ones: change to the directory "
+                f"that holds it, or set PYTHONPATH"
+            ) from None
         raise _raised(name, error) from _theirs(error)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - theirs may raise anything, as what skips a test does
         raise _raised(name, error) from _theirs(error)
-
-
-def _absent(name: str, missing: str, here: str) -> str:
-    part = f" (there is no {missing!r})" if missing != name else ""
-    return (
-        f"there is no module {name!r}{part} in {here} or among the installed ones: change to the directory that holds "
-        f"it, or set PYTHONPATH"
-    )
 
 
 def _raised(name: str, error: BaseException) -> AppImportError:
@@ -69,11 +65,7 @@ def _raised(name: str, error: BaseException) -> AppImportError:
 
 def _theirs(error: BaseException) -> BaseException:
     """The exception without the frames of this file and of the import system, whose lines help no reader."""
-    return error.with_traceback(_strip(error.__traceback__))
-
-
-def _strip(trace: TracebackType | None) -> TracebackType | None:
-    kept: list[TracebackType] = []
+    trace, kept = error.__traceback__, list[TracebackType]()
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if file not in (__file__, importlib.__file__) and not file.startswith("<frozen importlib"):
@@ -82,7 +74,7 @@ def _strip(trace: TracebackType | None) -> TracebackType | None:
     chain: TracebackType | None = None
     for part in reversed(kept):
         chain = TracebackType(chain, part.tb_frame, part.tb_lasti, part.tb_lineno)
-    return chain
+    return error.with_traceback(chain)
 
 
 def _candidates(module: ModuleType) -> list[str]:

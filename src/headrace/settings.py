@@ -23,9 +23,7 @@ CENTURY = 3_155_760_000
 
 
 def seconds(value: Duration, what: str, *, zero: bool = True) -> float:
-    """A duration of the public API in seconds. Raises OptionsError: not a number or timedelta, negative, not finite,
-    over a century, or zero where ``zero`` is false.
-    """
+    """A duration in seconds. Raises OptionsError: no number or timedelta, below 0, over a century, or a barred 0."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -268,9 +266,7 @@ ELSEWHERE = {
 
 
 def load(environ: Mapping[str, str], **given: Any) -> Settings:
-    """Settings from the environment, overridden by what the caller gives (None counts as not given). Raises
-    SettingsError: names the setting, the value and what would be right.
-    """
+    """Settings of the environment, below what is given and not None. Raises SettingsError, which says what is right."""
     return resolve(environ, given, {})[0]
 
 

@@ -110,10 +110,7 @@ class Alarms:
 
     @verb
     def page(self) -> Steps[Page[AlarmRecord]]:
-        """All alarms that a worker looked at within a week, the raised ones first, then by name.
-
-        Cost: one round trip.
-        """
+        """All alarms that a worker looked at within a week, the raised ones first. Cost: one round trip."""
         return then(stored_watches(self._client.keys), _alarms)
 
     apage = twin(page)

@@ -19,22 +19,14 @@ import msgspec
 
 from headrace.admin.job_paging import Order, check_limit, descending, stream_position
 from headrace.errors import OptionsError, StoreUnavailable
-from headrace.model.activity import (
-    KINDS,
-    MEANS,
-    Act,
-    ChainedAct,
-    EventRecord,
-    act_of,
-    entry_hash,
-    event_of,
-    storable,
-)
+from headrace.model.activity import KINDS, MEANS, Act, ChainedAct, EventRecord, act_of, entry_hash, event_of, storable
 from headrace.model.job_record import Page
 from headrace.protocol import operations
 from headrace.protocol.operations import StreamPiece
 from headrace.protocol.script import Call
 from headrace.store.client import Client, Steps, then, twin, verb
+
+T = TypeVar("T")
 
 # Seconds between two looks of one who follows, and events that one look takes.
 EVERY = 1.0
@@ -69,7 +61,7 @@ class EventLog:
         """
         place, size, desc = stream_position(after), check_limit(limit), descending(order)
         call = operations.told(self._client.keys, "events", size, place, desc=desc, kinds=check_kinds(kinds))
-        return then(call, _event_page)
+        return then(call, lambda told: _page(told, event_of))
 
     @verb
     def newest(self) -> Steps[str]:
@@ -153,8 +145,8 @@ def _place(piece: StreamPiece, place: str) -> str:
     return piece.last or (piece.rows[-1][0] if piece.rows else place)
 
 
-def _event_page(piece: StreamPiece) -> Page[EventRecord]:
-    return Page([event_of(id, fields) for id, fields in piece.rows], piece.count, piece.last or None)
+def _page(told: StreamPiece, read: Callable[[str, dict[str, str]], T]) -> Page[T]:
+    return Page([read(id, fields) for id, fields in told.rows], told.count, told.last or None)
 
 
 class ActLog:
@@ -182,7 +174,8 @@ class ActLog:
         Cost: one round trip.
         """
         place, size = stream_position(after), check_limit(limit)
-        return then(operations.told(self._client.keys, "acts", size, place, desc=descending(order)), _act_page)
+        call = operations.told(self._client.keys, "acts", size, place, desc=descending(order))
+        return then(call, lambda told: _page(told, act_of))
 
     @verb
     def record(
@@ -263,10 +256,6 @@ class ActLog:
 def _before(since: float) -> str:
     """The place in a stream before everything from a time on, in seconds since 1970."""
     return f"{max(0, round(since * 1000) - 1)}-{2**63}"
-
-
-def _act_page(told: StreamPiece) -> Page[Act]:
-    return Page([act_of(id, fields) for id, fields in told.rows], told.count, told.last or None)
 
 
 #: What a hook is: ordinary or a coroutine function.

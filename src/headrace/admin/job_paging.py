@@ -43,9 +43,7 @@ def descending(order: str) -> bool:
 
 
 def window(since: datetime | None, until: datetime | None) -> tuple[int | None, int | None]:
-    """Both bounds in microseconds since 1970, the earlier one first whatever the order of the page. Raises
-    OptionsError: one has no time zone, or the window ends before it begins.
-    """
+    """Both bounds in microseconds, the earlier first. Raises OptionsError: one has no zone, or they are swapped."""
     low = None if since is None else moment("since", since)
     high = None if until is None else moment("until", until)
     if since is not None and until is not None and since > until:
@@ -61,9 +59,7 @@ def cursor_of(score: int, id: str, index: str) -> str:
 
 
 def position(text: str, name: str) -> tuple[int, str, str]:
-    """Score, id and index of a cursor that was given as the argument ``name``. Raises OptionsError: no page gave this
-    text.
-    """
+    """Score, id and index of the cursor given as ``name``. Raises OptionsError: no page gave this text."""
     try:
         score, id, index = text.split("~", 2)
         return int(score), id, index
@@ -75,9 +71,7 @@ _STREAM_ID = re.compile(r"[0-9]{1,15}(-[0-9]{1,15})?", re.ASCII)
 
 
 def stream_position(after: str | None) -> str:
-    """The id of an entry of a stream behind which a page begins; empty for none. Raises OptionsError: no entry has such
-    an id.
-    """
+    """The id of an entry behind which a page begins; empty for none. Raises OptionsError: no entry has such an id."""
     if after is None:
         return ""
     if not isinstance(after, str) or not _STREAM_ID.fullmatch(after):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -1,9 +1,4 @@
-"""The queues of an application, for those who operate it. Each verb has an asynchronous pair.
-
-What an autoscaler asks over HTTP.
-
-How much work a queue has, and how many jobs at once that wants: for people and for autoscalers.
-"""
+"""The queues of an application: verbs on them, how much work each has, and what an autoscaler asks over HTTP."""
 
 from __future__ import annotations
 
@@ -22,14 +17,12 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.overviews import StoreLoad, store_load
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds
-from headrace.stats.reading import Bucket
 from headrace.stats.resolutions import QUEUES
 from headrace.stats.stats import Stats
 from headrace.store.client import Client, Steps, single, together, twin, verb
 
 if TYPE_CHECKING:
     from headrace.stats.prometheus import Page
-    from headrace.stats.stats import Stats
 
 # Seconds back for arrivals and mean run; and for the mean run where nothing ended within that time.
 RECENT = 600
@@ -79,19 +72,6 @@ def wanted(ready: int, running: int, due: int, paused: bool, arrivals: float, ru
     return max(1, math.ceil(running + ready * each / target), math.ceil(arrivals * run))
 
 
-def load_of(queue: str, target: float, seen: StoreLoad, recent: Bucket, day: Bucket, now: float) -> QueueLoad:
-    ready, running, due = seen.ready[queue], seen.running.of(queue), seen.due.of(queue)
-    ran = recent.histogram("run")
-    run = (ran if ran.count else day.histogram("run")).mean
-    arrivals = recent["enqueued"] / max(1.0, now - recent.start.timestamp())
-    paused = queue in seen.paused
-    drain = ready * (run or target) / running if running else (None if ready else 0.0)
-    return QueueLoad(
-        queue, target, ready, running, due, paused, arrivals, run, drain,
-        wanted(ready, running, due, paused, arrivals, run, target),
-    )  # fmt: skip
-
-
 class LoadQuestion:
     def __init__(self, keys: Keys, stats: Stats, queue: str, target: Duration) -> None:
         """Raises OptionsError when the target is not a number or timedelta above 0."""
@@ -116,7 +96,15 @@ class LoadQuestion:
         return cast(StoreLoad, seen)
 
     def answer(self, seen: StoreLoad) -> QueueLoad:
-        return load_of(self._queue, self.target, seen, self._recent.total(), self._day.total(), self.now)
+        recent, queue, target = self._recent.total(), self._queue, self.target
+        ready, running, due = seen.ready[queue], seen.running.of(queue), seen.due.of(queue)
+        ran = recent.histogram("run")
+        run = (ran if ran.count else self._day.total().histogram("run")).mean
+        arrivals = recent["enqueued"] / max(1.0, self.now - recent.start.timestamp())
+        paused = queue in seen.paused
+        drain = ready * (run or target) / running if running else (None if ready else 0.0)
+        jobs = wanted(ready, running, due, paused, arrivals, run, target)
+        return QueueLoad(queue, target, ready, running, due, paused, arrivals, run, drain, jobs)
 
 
 # Jobs that one round trip of a purge deletes: others must be served in between.
@@ -173,10 +161,7 @@ class Queue:
 
     @verb
     def resume(self) -> Call[bool]:
-        """Let jobs of the queue start again. False when it was not paused.
-
-        Cost: one round trip.
-        """
+        """Let jobs of the queue start again. False when it was not paused. Cost: one round trip."""
         return operations.resume(self._client.keys, self.name)
 
     def load(self, target: Duration = 30) -> QueueLoad:
@@ -190,7 +175,7 @@ class Queue:
 
         Cost: one round trip, whatever the number of jobs; two where statistics have a server of their own.
         """
-        ask = self._question(target)
+        ask = LoadQuestion(self._client.keys, self._stats(), self.name, target)
         if ask.client is self._client:
             return ask.answer(self._client.drive(ask.all_at_once()))
         ask.client.drive(ask.of_stats())
@@ -198,16 +183,11 @@ class Queue:
 
     async def aload(self, target: Duration = 30) -> QueueLoad:
         """See :meth:`load`."""
-        ask = self._question(target)
+        ask = LoadQuestion(self._client.keys, self._stats(), self.name, target)
         if ask.client is self._client:
             return ask.answer(await self._client.adrive(ask.all_at_once()))
         await ask.client.adrive(ask.of_stats())
         return ask.answer(await self._client.adrive(ask.of_store()))
-
-    def _question(self, target: Duration) -> LoadQuestion:
-        # Programs that only enqueue import no statistics.
-
-        return LoadQuestion(self._client.keys, self._stats(), self.name, target)
 
     @verb
     def purge(self) -> Steps[int]:
@@ -275,9 +255,7 @@ class Queues:
 
 
 def scale_page(queues: Queues) -> Page:
-    """``/scale?queue=mail&target=30``: JSON of :class:`headrace.admin.queues.QueueLoad`. An unusable name or
-    target is answered with 400, a store that is away with 503.
-    """
+    """``/scale?queue=mail&target=30``: a load as JSON; 400: an unusable name or target, 503: the store is away."""
     from headrace.stats.prometheus import Answer  # it brings the standard library's server
 
     def page(asked: Mapping[str, str]) -> Answer:

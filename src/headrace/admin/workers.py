@@ -183,9 +183,7 @@ def _get(client: Client, name: str) -> Steps[WorkerFacts]:
 
 
 def last_known(seen: overviews.Overview, name: str) -> WorkerFacts:
-    """The live worker that a name means, else one whose lease is over: it is dead, or hangs and wants to be looked at.
-    Raises NotFound: neither is stored, or several may be meant.
-    """
+    """The live worker that a name means, else one whose lease is over: it may hang. Raises NotFound: not just one."""
     try:
         return named(seen.live, name)
     except NotFound:

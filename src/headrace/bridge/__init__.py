@@ -101,9 +101,7 @@ class Envelopes:
         self._to = to
 
     def made(self, id: str, task: str, fields: Mapping[str, Any]) -> bytes:
-        """An envelope. ``id``: of the message, by which it makes one job. ``fields``: of the envelope, those that are
-        None left out. Raises Unmovable: the store would refuse it.
-        """
+        """An envelope of a message's ``fields`` that are not None. Raises Unmovable: the store would refuse it."""
         given = {name: value for name, value in fields.items() if value is not None}
         if self._to is not None:
             given["queue"] = self._to

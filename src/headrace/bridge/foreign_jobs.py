@@ -52,9 +52,7 @@ class CeleryMessage(msgspec.Struct, frozen=True):
 
 
 def envelope_of(message: CeleryMessage, envelopes: Envelopes, now: float) -> bytes:
-    """The job of a message. Pure but for the id. ``now``: seconds since 1970. Raises Unmovable: it is a pickle, a part
-    of a canvas, or of another version.
-    """
+    """The job of a message. ``now``: seconds since 1970. Raises Unmovable: a pickle, part of a canvas, or too old."""
     headers = message.headers
     id, task = str(headers.get("id") or ""), headers.get("task")
     if not id or not isinstance(task, str):

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -32,7 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         from headrace.cli.session import explain
 
         code = explain(error, json="--json" in sys.argv, debug="--debug" in sys.argv)
-    _let_go(sys.stderr)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        from headrace.cli.output import discard
+
+        discard(sys.stderr)
     # Else Python searches all that was imported for garbage before it leaves: a fifth of what a short command costs.
     gc.freeze()
     sys.exit(code)
@@ -47,15 +52,6 @@ def _open_streams() -> None:
             # The lowest number that is free is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
             setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115
-
-
-def _let_go(stream: TextIO) -> None:
-    try:
-        stream.flush()
-    except OSError:
-        from headrace.cli.output import discard
-
-        discard(stream)
 
 
 def _run(arguments: list[str]) -> int:

@@ -82,9 +82,7 @@ _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 def parse_arguments(given: list[str], kwargs: str | None = None) -> tuple[bytes, bytes]:
-    """A JSON array and a JSON object: each text is JSON or, where it is not, text; ``name=text`` goes by name. Raises
-    UsageFault: an argument is given twice, or ``kwargs`` is not a JSON object.
-    """
+    """A JSON array and object; ``name=text`` goes by name. Raises UsageFault: a name twice, or bad ``kwargs``."""
     import msgspec
 
     named: dict[str, msgspec.Raw] = {}

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from headrace.cli.arguments import argument, option
@@ -50,13 +51,9 @@ def celery(
     """
     from headrace.bridge import foreign_jobs
 
-    names = _names(queues)
-
-    def source(envelopes: Envelopes) -> MessageSource:
-        if from_.partition("://")[0] in ("redis", "rediss", "unix"):
-            return foreign_jobs.celery_in_redis(from_, names, envelopes, time.time, key_prefix)
-        return foreign_jobs.CeleryBroker(from_, names, envelopes, time.time)
-
+    in_redis = from_.partition("://")[0] in ("redis", "rediss", "unix")
+    kind = partial(foreign_jobs.celery_in_redis, prefix=key_prefix) if in_redis else foreign_jobs.CeleryBroker
+    source = partial(kind, from_, _names(queues), clock=time.time)
     return _drain(session, "celery", source, to, until_empty=until_empty)
 
 
@@ -79,11 +76,7 @@ def rq(
     """
     from headrace.bridge import foreign_jobs
 
-    names = _names(queues)
-
-    def source(envelopes: Envelopes) -> MessageSource:
-        return foreign_jobs.rq_in_redis(from_, names, envelopes, plain_pickles=plain_pickles)
-
+    source = partial(foreign_jobs.rq_in_redis, from_, _names(queues), plain_pickles=plain_pickles)
     return _drain(session, "rq", source, to, until_empty=until_empty)
 
 
@@ -108,12 +101,8 @@ def _drain(
 
 def _stopped_by_signals() -> threading.Event:
     stop = threading.Event()
-
-    def leave(_number: int, _frame: object) -> None:
-        stop.set()
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, leave)
+        signal.signal(number, lambda *_: stop.set())
     return stop
 
 

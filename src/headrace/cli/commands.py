@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from importlib import import_module
@@ -41,9 +41,7 @@ ALL_SHARED = tuple(_SHARED)
 def command(
     group: typer.Typer, name: str, *, shared: tuple[str, ...] = ALL_SHARED
 ) -> Callable[[Callable[Concatenate[Session, P], int | None]], Callable[Concatenate[Session, P], int | None]]:
-    """Add a command to a group: its own parameters, then the shared options; it gets a :class:`Session` first. The
-    function returns its exit code, None for 0.
-    """
+    """Add a command to a group, with the shared options. It gets a :class:`Session`, and returns an exit code."""
 
     def register(
         function: Callable[Concatenate[Session, P], int | None],
@@ -289,7 +287,13 @@ def completion(
     Write in ~/.bashrc: eval "$(headrace completion bash)". In ~/.zshrc, after compinit: eval "$(headrace completion
     zsh)". In config.fish: headrace completion fish | source. Where nothing fits, the shell offers files.
     """
-    session.output.line(_script(shell, _rows()))
+    if shell == "fish":
+        form, row = _FISH, "        case '{}'\n            string split ' ' -- '{}'"
+    else:
+        # The space of a pattern is quoted, its star is not.
+        form, row = _BASH if shell == "bash" else _ZSH, "        {}) found='{}' ;;"
+    rows = ((pattern if shell == "fish" else pattern.replace(" ", "\\ "), words) for pattern, words in _rows())
+    session.output.line(form % "\n".join(row.format(*pair) for pair in rows))
 
 
 def _rows() -> Iterator[Row]:
@@ -325,13 +329,3 @@ def _choices(kind: Any) -> list[str]:
         return [one.value for one in kind]
     parts = get_args(kind)
     return list(parts) if get_origin(kind) is Literal else [choice for part in parts for choice in _choices(part)]
-
-
-def _script(shell: str, rows: Iterable[Row]) -> str:
-    if shell == "fish":
-        lines = [f"        case '{pattern}'\n            string split ' ' -- '{words}'" for pattern, words in rows]
-        return _FISH % "\n".join(lines)
-    # The space of a pattern is quoted, its star is not.
-    quoted = ((pattern.replace(" ", "\\ "), words) for pattern, words in rows)
-    lines = [f"        {pattern}) found='{words}' ;;" for pattern, words in quoted]
-    return (_BASH if shell == "bash" else _ZSH) % "\n".join(lines)

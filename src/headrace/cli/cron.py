@@ -56,9 +56,7 @@ def show(session: Session, name: Name) -> None:
 
 @command(app, "next")
 def next_(
-    session: Session,
-    name: Name,
-    count: Annotated[int, option("--count -n N", "How many.", min=1, max=1000)] = 5,
+    session: Session, name: Name, count: Annotated[int, option("--count -n N", "How many.", min=1, max=1000)] = 5
 ) -> None:
     """Show when the next jobs of a schedule are due, with their jitter."""
     from headrace.model.notation import iso
@@ -77,9 +75,7 @@ def next_(
 
 @command(app, "ticks")
 def ticks(
-    session: Session,
-    name: Name,
-    count: Annotated[int, option("--count -n N", "How many.", min=1, max=100)] = 20,
+    session: Session, name: Name, count: Annotated[int, option("--count -n N", "How many.", min=1, max=100)] = 20
 ) -> None:
     """Show the last ticks of a schedule, newest first: which ran, and why others did not."""
     from headrace.schedules.schedule_handle import tick_document
@@ -93,9 +89,7 @@ def ticks(
 
 @command(app, "pause")
 def pause(
-    session: Session,
-    name: Name,
-    note: Annotated[str, option("--note TEXT", "Why; `list` and `show` tell it.")] = "",
+    session: Session, name: Name, note: Annotated[str, option("--note TEXT", "Why; `list` and `show` tell it.")] = ""
 ) -> None:
     """Pause a schedule: its ticks make no jobs, now or later. Running jobs finish."""
     with session.acting("pause", "schedules", name) as (headrace, act):
@@ -146,9 +140,7 @@ def backfill(
 
 @command(app, "rm")
 def rm(
-    session: Session,
-    names: Annotated[list[str], argument("NAME...", "Names of schedules.")],
-    yes: Yes = False,
+    session: Session, names: Annotated[list[str], argument("NAME...", "Names of schedules.")], yes: Yes = False
 ) -> None:
     """Delete schedules with their histories; their jobs stay. The next worker stores declared schedules again."""
     names = list(dict.fromkeys(names))

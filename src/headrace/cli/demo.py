@@ -56,6 +56,7 @@ def demo(
 
     with staged() as (server, url, directory):
         # Imported only now: the application reads the settings that the stage has just made.
+        from headrace.cli import job_output
         from headrace.demo import app, survey, together
 
         driver: Any = redis.Redis
@@ -69,7 +70,7 @@ def demo(
             before = _reads(client) - app.store.round_trips
             packages = _follow(session, run, worker, say)
             trips = _reads(client) - 1 - app.store.round_trips - before
-            nodes = _collect(run)
+            nodes = job_output.read(output, run, None)
     survived, cost = _survived(nodes), _cost(nodes, trips)
     drawn, line = draw(place, f"{run.definition} {run.id}", nodes)
     if output.json:
@@ -78,7 +79,7 @@ def demo(
     else:
         for text in survived:
             say(text)
-        _tell_packages(session, [*packages[:TOP], *_rest(packages[TOP:]), together("all", packages)])
+        _tell_packages(session, packages)
         say("")
         output.facts((name.replace("_", " "), f"{value:,}") for name, value in cost.items())
         say(line)
@@ -197,15 +198,6 @@ def _follow(session: Session, run: WorkflowRun, worker: DemoWorker, say: Callabl
     raise OperationFault(f"the workflow {record.state}{where}; the end of the worker's log:\n{worker.tail()}")
 
 
-def _collect(run: WorkflowRun) -> list[NodeRecord]:
-    page = run.nodes(limit=1000)
-    found = [*page]
-    while page.next is not None:
-        page = run.nodes(limit=1000, after=page.next)
-        found += page
-    return found
-
-
 def _survived(nodes: Iterable[NodeRecord]) -> list[str]:
     """A sentence for each job that succeeded after a crash or a failure."""
     found: list[str] = []
@@ -240,16 +232,14 @@ def _cost(nodes: Sequence[NodeRecord], trips: int) -> dict[str, float]:
     }
 
 
-def _rest(packages: Sequence[Package]) -> list[Package]:
+def _tell_packages(session: Session, packages: Sequence[Package]) -> None:
     from headrace.demo import together
 
-    return [together(f"{len(packages)} more", packages)] if packages else []
-
-
-def _tell_packages(session: Session, packages: Sequence[Package]) -> None:
+    rest = packages[TOP:]
+    left = [together(f"{len(rest)} more", rest)] if rest else []
     rows = [
         (one.name, f"{one.files:,}", f"{one.lines:,}", f"{one.functions:,}", f"{one.length:>4} {one.longest}")
-        for one in packages
+        for one in [*packages[:TOP], *left, together("all", packages)]
     ]
     columns = ("package", ">files", ">lines", ">functions", "longest function")
     session.output.table(columns, rows, keep=("package",))

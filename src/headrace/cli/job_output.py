@@ -131,16 +131,7 @@ def call_of(record: Record | WorkflowRecord) -> str:
 
 def _error(output: Output, error: JobError, title: str = "error") -> None:
     output.heading(title)
-    output.facts(_evidence(error))
-    for part, text in (("traceback", error.traceback), ("last lines of stderr", error.stderr)):
-        if text:
-            output.heading(part)
-            for line in text.rstrip().splitlines():
-                output.line(f"  {line}")
-
-
-def _evidence(error: JobError) -> list[tuple[str, object]]:
-    return [
+    rows: list[tuple[str, object]] = [
         ("type", error.type),
         ("message", error.message),
         ("at", error.where),
@@ -150,6 +141,12 @@ def _evidence(error: JobError) -> list[tuple[str, object]]:
         ("exit code", error.exit_code),
         ("peak memory", None if error.peak_memory is None else size(error.peak_memory)),
     ]
+    output.facts(rows)
+    for part, text in (("traceback", error.traceback), ("last lines of stderr", error.stderr)):
+        if text:
+            output.heading(part)
+            for line in text.rstrip().splitlines():
+                output.line(f"  {line}")
 
 
 def explained(output: Output, found: Why) -> None:

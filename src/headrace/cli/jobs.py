@@ -326,17 +326,13 @@ def _some_or_all(
     if any((state, queue, task, key, cause, rate)) and not everything:
         raise UsageFault("a filter goes with --all, in place of ids")
     if ids:
-        return _chosen(session, verb, ids)
+        with session.acting(verb, "jobs", *dict.fromkeys(ids)) as (app, act):
+            replies = app.jobs.apply(verb, ids)
+            return session.tell_each(act, ((one.id, one.done, one.words, one.error) for one in replies))
     from headrace.protocol.operations import JobFilter
 
     _all_of(session, verb, JobFilter(state or usual, queue, task, key, cause), rate=rate, **how)
     return ExitCode.OK
-
-
-def _chosen(session: Session, verb: str, ids: list[str]) -> int:
-    with session.acting(verb, "jobs", *dict.fromkeys(ids)) as (app, act):
-        replies = app.jobs.apply(verb, ids)
-        return session.tell_each(act, ((one.id, one.done, one.words, one.error) for one in replies))
 
 
 # -- bulk operations ---------------------------------------------------------------------------------------------------

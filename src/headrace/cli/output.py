@@ -143,9 +143,7 @@ class Output:
         self, documents: Iterable[Any], columns: Sequence[str], rows: Sequence[Sequence[object]], *,
         keep: Sequence[str] = (), spare: str = "", empty: str = "", note: str = "", following: str | None = None,
     ) -> None:  # fmt: skip
-        """Print a page of a list. With JSON: the documents, then the cursor of the next page. For people: see
-        :meth:`table`, then a remark: ``empty`` where there are no rows, else ``note``.
-        """
+        """Print a page of a list as documents or as a table, then a remark: ``note``, or ``empty`` for no rows."""
         if self.documents(documents, following):
             return
         self.table(columns, rows, keep=keep, spare=spare)

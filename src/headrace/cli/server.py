@@ -18,7 +18,7 @@ from headrace.model.notation import size
 if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.embedded import Status
-    from headrace.migrations import Migrator, Progress, StoreState
+    from headrace.migrations import Progress, StoreState
 
 _SHARED = ("dir", "json", "debug")
 
@@ -264,7 +264,8 @@ def _lead(session: Session, to: int | None, *, dry: bool) -> None:
             with Migrator(target, app.settings, STEPS, keys) as migrator:
                 before = migrator.look()
                 try:
-                    done = _go(session, migrator, to, dry=dry)
+                    with _bars(session) as bars:
+                        done = (migrator.rehearse if dry else migrator.run)(to, _shown_on(bars))
                 except OptionsError as error:
                     raise UsageFault(f"--to {to}: {error}") from error
                 after = migrator.look().schema
@@ -306,11 +307,6 @@ def _bars(session: Session) -> Any:
     )
     quiet = session.output.json or not sys.stderr.isatty()
     return Progress(*columns, console=session.output.console(sys.stderr), disable=quiet)
-
-
-def _go(session: Session, migrator: Migrator, to: int | None, *, dry: bool) -> list[Progress]:
-    with _bars(session) as bars:
-        return (migrator.rehearse if dry else migrator.run)(to, _shown_on(bars))
 
 
 def _shown_on(bars: Any) -> Callable[[Progress], None]:

@@ -61,9 +61,7 @@ class Session(msgspec.Struct, frozen=True):
     debug: bool = False
 
     def app(self) -> Headrace:
-        """An application without tasks, for what needs no code. Nothing connects yet. Raises UsageFault: a setting or
-        the URL cannot be used, or both a URL and a directory were given.
-        """
+        """An application without tasks, not connected yet. Raises UsageFault: settings or a URL that cannot be used."""
         from headrace.app import Headrace
         from headrace.errors import SettingsError
 
@@ -130,9 +128,7 @@ class Session(msgspec.Struct, frozen=True):
             self.output.done(act.reply, act.facts)
 
     def tell_each(self, act: OpenAct, replies: Iterable[tuple[str, bool, str, HeadraceError | None]]) -> int:
-        """Print what became of each job or workflow that a verb was for, and fill in the act; the exit code.
-        ``replies``: id, whether the verb was done, the words for it, and the error if it was refused.
-        """
+        """Print what became of each, and fill in the act; the exit code. ``replies``: id, done, words, any error."""
         told = failed = 0
         for id, done, words, error in replies:
             told, failed = told + 1, failed + (not done)
@@ -348,9 +344,7 @@ def _text(error: BaseException) -> str:
 
 
 def confirm(deed: str, refused: str, warning: str = "") -> None:
-    """Go on only if the person at the terminal agrees, and raise ``refused`` after a no. ``deed``: what is asked about,
-    such as ``delete 3 jobs of mail for good``. ``warning``: a sentence behind the question.
-    """
+    """Ask the person at the terminal; raise ``refused`` after a no. ``deed``: such as ``delete 3 jobs for good``."""
     if not sys.stdin.isatty():
         raise UsageFault(f"this would {deed}: add --yes if that is meant")
     if not agreed(f"{deed[0].upper()}{deed[1:]}?{warning and ' ' + warning}"):

@@ -57,21 +57,18 @@ def dashboard(
     missing = [name for name in ("starlette", "uvicorn", "jinja2") if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageFault(f"this needs {missing[0]}: pip install 'headrace[dashboard]'")
+    from headrace.app import Headrace
     from headrace.dashboard import Dashboard
     from headrace.dashboard.values_shown import quoted_base
     from headrace.dashboard.visitors import TokenLogin
 
     address, port = _address(listen)
     root = _prefix(prefix)
-    operator = os.environ.get(TOKEN, "")
-    viewer, producer = os.environ.get(VIEWER, ""), os.environ.get(PRODUCER, "")
-    _check(address, operator)
-    for name, token in ((VIEWER, viewer), (PRODUCER, producer)):
-        _check_length(name, token)
+    operator, viewer, producer = _tokens(address)
     login = TokenLogin(operator or secrets.token_urlsafe(32), viewer, producer)
     app = session.code(target) if target else session.app()
     names = {"127.0.0.1", "localhost", "::1", address.lower(), *(name.lower() for name in host or ())}
-    others = [_in_namespace(app, name) for name in also or ()]
+    others = [Headrace(settings=app.settings, namespace=name) for name in also or ()]
     made = Dashboard(
         app, login=login, read_only=read_only, withhold=withhold, hosts=names, trace_url=trace_url,
         title=app.settings.namespace.removeprefix("hr"), others=others,
@@ -93,14 +90,6 @@ def dashboard(
         _serve(_below(made, root), sock)
         for one in (app, *others):
             one.close()
-
-
-def _in_namespace(app: Headrace, name: str) -> Headrace:
-    from headrace.app import Headrace
-
-    other = Headrace(settings=app.settings)
-    other.override(namespace=name)
-    return other
 
 
 def _serve(app: ASGIApp, sock: socket.socket) -> None:
@@ -137,20 +126,19 @@ def _prefix(prefix: str) -> str:
     return root
 
 
-def _check(address: str, token: str) -> None:
-    """Refuse what would let strangers in."""
-    _check_length(TOKEN, token)
+def _tokens(address: str) -> list[str]:
+    """The tokens of operators, viewers and producers. Refuses what would let strangers in."""
+    tokens = {name: os.environ.get(name, "") for name in (TOKEN, VIEWER, PRODUCER)}
+    for name, token in tokens.items():
+        if token and len(token) < SHORTEST:
+            raise UsageFault(f"{name} is too short: it needs {SHORTEST} characters, better 32 random ones")
     try:
         near = ipaddress.ip_address(address).is_loopback
     except ValueError:
         near = address == "localhost"
-    if not near and not token:
+    if not near and not tokens[TOKEN]:
         raise UsageFault(f"{address} can be reached from other machines: set {TOKEN} to a secret of your own first")
-
-
-def _check_length(name: str, token: str) -> None:
-    if token and len(token) < SHORTEST:
-        raise UsageFault(f"{name} is too short: it needs {SHORTEST} characters, better 32 random ones")
+    return list(tokens.values())
 
 
 def _bound(address: str, port: int) -> socket.socket:

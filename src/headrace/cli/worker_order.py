@@ -31,17 +31,13 @@ MARK = "_HEADRACE_INSTRUMENTED"
 
 
 def instrument_runners(app: Headrace) -> None:
-    app.after_fork_child_hooks.insert(0, _instrument)
+    # As the tool has it, which is not a package that headrace needs.
+    app.after_fork_child_hooks.insert(0, lambda: import_module(TOOL).initialize())
     if app.settings.traces == "off":
         # What libraries told in jobs is sent before a runner leaves; where starts are traced, it is so already.
         from headrace.tasks import traces
 
         app.closers.append(traces.flush)
-
-
-def _instrument() -> None:
-    # As the tool has it, which is not a package that headrace needs.
-    import_module(TOOL).initialize()
 
 
 _NAME = "HEADRACE_ORDER"
@@ -101,9 +97,7 @@ def instrumented(command: WorkerCommand) -> WorkerCommand:
 
 
 def discreet(command: WorkerCommand, url: str | None) -> WorkerCommand:
-    """The same start, with a URL that holds a password in the environment and not on the command line. The parent of
-    ``--reload`` starts its workers by that command line.
-    """
+    """The same start, but a URL with a password is in the environment: ``--reload`` repeats the command line."""
     if url is None or not passwords(url):
         return command
     words = [word for word in command.argv if word != f"--url={url}"]

@@ -172,9 +172,7 @@ def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
 
 
 def metrics_address(app: Headrace) -> tuple[str, int] | None:
-    """Where Prometheus is to be answered, if at all. Raises UsageFault: the setting names no address, or the
-    ``prometheus`` extra is not installed.
-    """
+    """Where Prometheus is answered, if at all. Raises UsageFault: no such address, or an extra is not installed."""
     if app.settings.metrics is None:
         return None
     from headrace.stats.prometheus import address_of

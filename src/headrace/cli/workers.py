@@ -54,15 +54,31 @@ def list_(session: Session) -> None:
 
 @command(app, "startup")
 def startup(
-    session: Session,
-    name: Annotated[str | None, argument("[NAME]", "The beginning of a worker's name.")] = None,
+    session: Session, name: Annotated[str | None, argument("[NAME]", "The beginning of a worker's name.")] = None
 ) -> None:
     """Show the set-up that runners repeat after each fork, its cost, and what to preload.
 
     Workers report it with each renewal of their lease: the last seconds may be missing.
     """
     with session.view() as app:
-        _show_startup(session.output, app.overview().workers, name)
+        workers = app.overview().workers
+    output, chosen = session.output, [one for one in workers if name is None or one.owner.startswith(name)]
+    if not chosen:
+        raise OperationFault(
+            "no worker serves this server: start one with headrace worker module:app"
+            if name is None
+            else f"no worker is called {name}: headrace workers list has the names; the beginning of one is enough"
+        )
+    profiles = {
+        one.owner: _read(one.metadata.get("startup_profile", "")) for one in sorted(chosen, key=lambda one: one.owner)
+    }
+    if output.documents({"worker": owner, **profile} for owner, profile in profiles.items()):
+        return
+    _table(output, profiles)
+    if wanted := _all(profiles, "preload"):
+        output.line(f"preload={to_json(wanted)}")
+    if maybe := _all(profiles, "maybe"):
+        output.line(f"may be set-up: {', '.join(maybe)}")
 
 
 @command(app, "show")
@@ -84,7 +100,8 @@ def show(session: Session, name: Name) -> None:
         (
             one.kind, str(one.place) if one.place >= 0 else "leaves", str(one.pid), one.job or "-", one.task or "-",
             span(max(0, now - one.since) / 1e6) if one.since else "-", f"{max(0, one.holds - 1) + one.waiting:,}",
-            f"{one.done:,}", size(one.memory) if one.memory else "-", _replaced(one),
+            f"{one.done:,}", size(one.memory) if one.memory else "-",
+            f"{one.replaced:,}, last: {one.reason}" if one.replaced else "-",
         )
         for one in worker.runners
     ]  # fmt: skip
@@ -96,9 +113,7 @@ def show(session: Session, name: Name) -> None:
 
 @command(app, "stacks")
 def stacks(
-    session: Session,
-    name: Name,
-    job: Annotated[str | None, option("--job ID", "Only the runner of this job.")] = None,
+    session: Session, name: Name, job: Annotated[str | None, option("--job ID", "Only the runner of this job.")] = None
 ) -> None:
     """Show the Python stacks of a worker's runners at this moment, innermost call first.
 
@@ -148,12 +163,7 @@ def quiet(session: Session, name: Name) -> None:
     """Have a live worker claim no more, finish its jobs and stay until it is stopped, so that you can look at it."""
     with session.acting("quiet", "workers", name, view=True) as (app, act):
         worker = app.workers.quiet(name)
-        act.reply = f"told {worker.owner} to claim no more"
-    session.output.done(act.reply, {"worker": worker.owner})
-
-
-def _replaced(one: RunnerFacts) -> str:
-    return f"{one.replaced:,}, last: {one.reason}" if one.replaced else "-"
+        act.done(f"told {worker.owner} to claim no more", worker=worker.owner)
 
 
 def _running(worker: WorkerFacts) -> str:
@@ -217,8 +227,7 @@ def profile(
         Literal["svg", "speedscope"], option("--format svg|speedscope", "A flame graph, or a file for speedscope.")
     ] = "svg",
     file: Annotated[
-        Path | None,
-        option("--out -o FILE", "The file to write.", "headrace-profile.svg or .speedscope.json"),
+        Path | None, option("--out -o FILE", "The file to write.", "headrace-profile.svg or .speedscope.json")
     ] = None,
     idle: Annotated[bool, option("--idle", "Also count threads that wait.")] = False,
 ) -> None:
@@ -304,10 +313,7 @@ def _of_job(app: Headrace, worker: str | None, id: str) -> Subject:
 
 
 def _worker(app: Headrace, name: str | None) -> WorkerFacts:
-    """The worker of a name; one whose lease is over, too, since one that hangs is what people look into. Raises
-    NotFound: there is none of this name, or several. Raises OperationFault: there is none at all, several without
-    a name, or it is on another machine.
-    """
+    """The worker of a name, also one whose lease is over, as of one that hangs. Raises NotFound, OperationFault."""
     from headrace.admin.workers import last_known
 
     found = _only_worker(app) if name is None else last_known(app.overview(), name)
@@ -381,27 +387,6 @@ def _why(pid: int, code: int, said: str) -> str:
             f"runs in a container, give it the capability SYS_PTRACE (docker run --cap-add SYS_PTRACE)"
         )
     return f"py-spy could not look into process {pid}: {said.splitlines()[0] if said else f'exit code {code}'}"
-
-
-def _show_startup(output: Output, workers: list[WorkerFacts], name: str | None) -> None:
-    """Print the startup profiles of the workers whose name begins with ``name``; OperationFault if there is none."""
-    chosen = [one for one in workers if name is None or one.owner.startswith(name)]
-    if not chosen:
-        raise OperationFault(
-            "no worker serves this server: start one with headrace worker module:app"
-            if name is None
-            else f"no worker is called {name}: headrace workers list has the names; the beginning of one is enough"
-        )
-    profiles = {
-        one.owner: _read(one.metadata.get("startup_profile", "")) for one in sorted(chosen, key=lambda one: one.owner)
-    }
-    if output.documents({"worker": owner, **profile} for owner, profile in profiles.items()):
-        return
-    _table(output, profiles)
-    if wanted := _all(profiles, "preload"):
-        output.line(f"preload={to_json(wanted)}")
-    if maybe := _all(profiles, "maybe"):
-        output.line(f"may be set-up: {', '.join(maybe)}")
 
 
 def _read(text: str) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from headrace.model.job import State
 if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.errors import HeadraceError
-    from headrace.model.workflow import WorkflowRecord
     from headrace.workflows.run import WorkflowRun
 
 StateName = Literal["pending", "running", "stopped", "succeeded", "failed", "cancelled"]
@@ -270,8 +269,10 @@ def rm(session: Session, ids: Ids, yes: Yes = False) -> int:
     def one(app: Headrace, id: str) -> tuple[str, bool]:
         run = app.workflows.get(id)
         record = run.refresh()
-        if not (record.state.final or yes or _agreed(record)):
-            return f"is {record.state}, {_open(record)}: --yes removes it nevertheless", False
+        left = f"{several(record.total - record.done, 'job')} of it to go"
+        question = f"{id} is {record.state}, {left}. Remove it for good?"
+        if not (record.state.final or yes or (sys.stdin.isatty() and agreed(question))):
+            return f"is {record.state}, {left}: --yes removes it nevertheless", False
         _long(session, run, run.delete)
         return "is removed", True
 
@@ -291,16 +292,6 @@ def _each(session: Session, ids: list[str], operate: Any, verb: str) -> int:
     ids = list(dict.fromkeys(ids))
     with session.acting(verb, "workflows", *ids) as (app, act):
         return session.tell_each(act, (reply(app, id) for id in ids))
-
-
-def _open(record: WorkflowRecord) -> str:
-    return f"{several(record.total - record.done, 'job')} of it to go"
-
-
-def _agreed(record: WorkflowRecord) -> bool:
-    if not sys.stdin.isatty():
-        return False
-    return agreed(f"{record.id} is {record.state}, {_open(record)}. Remove it for good?")
 
 
 def _long(session: Session, run: WorkflowRun, verb: Callable[[], Any]) -> Any:

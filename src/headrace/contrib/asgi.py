@@ -121,9 +121,7 @@ class JobSender:
 
 
 def background_tasks(request: HTTPConnection) -> BackgroundTasks:
-    """The jobs of a request, such as ``Depends(background_tasks)`` in FastAPI. Raises OptionsError: the site has no
-    :class:`JobSender`.
-    """
+    """The jobs of a request: ``Depends(background_tasks)`` in FastAPI. Raises OptionsError: it has no JobSender."""
     found = request.scope.get(_SCOPE)
     if not isinstance(found, BackgroundTasks):
         raise OptionsError("nothing would store these jobs: site.add_middleware(JobSender, app=app)")

@@ -57,9 +57,7 @@ class SharedTask:
     def apply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
     ) -> Job[Any]:
-        """Enqueue it with options: ``.options(...).enqueue(...)``. Raises OptionsError: an option has no counterpart;
-        the text says what to write instead.
-        """
+        """Enqueue it: ``.options(...).enqueue(...)``. Raises OptionsError: an option has another name here, or none."""
         _warn(f"{self.task.name}.apply_async(...)", ".options(...).enqueue(...)")
         return self.task.options(**_of_call(options)).enqueue(*args, **(kwargs or {}))
 

@@ -61,9 +61,7 @@ class OutboxTable(Protocol):
 
 
 def keep(work: Pending, seal: Seal | None) -> None:
-    """Have an outbox keep jobs: pack them, and store them by id from now on. ``seal``: of the application. Raises
-    OptionsError: it is not a list of jobs.
-    """
+    """Have an outbox keep jobs: pack them, to be stored by id from now on. Raises OptionsError: these are no jobs."""
     if not isinstance(work, PendingJobs):
         raise OptionsError(
             f"an outbox keeps jobs, not {work.about}: enqueue a job that does it, or say after_commit=True"
@@ -129,9 +127,7 @@ class Relay:
         return handed
 
     def step(self) -> int:
-        """Take rows, store their jobs, delete them; how many rows there were. Raises: what the database or the server
-        raises; nothing has changed in the table then.
-        """
+        """Take rows, store their jobs, delete them; how many. Where a database or server raises, no row has changed."""
         table = self._table
         try:
             for statement in _BEGIN.get(table.dialect, ["BEGIN"]):

@@ -43,12 +43,7 @@ Report = Literal["final", "each"] | int
 
 
 def install(
-    app: Headrace,
-    *,
-    report: Report = "final",
-    monitors: bool = True,
-    variables: bool = False,
-    killed: bool = True,
+    app: Headrace, *, report: Report = "final", monitors: bool = True, variables: bool = False, killed: bool = True
 ) -> None:
     """Tell Sentry of the application's jobs. Call it once, beside ``sentry_sdk.init``, where the application is made.
 
@@ -69,6 +64,7 @@ def install(
             not do it; see :meth:`EventHooks.on`.
     """
     try:
+        import sentry_sdk
         from sentry_sdk.integrations.logging import ignore_logger
     except ImportError:
         raise MissingExtra("this needs sentry-sdk: pip install 'headrace[sentry]'") from None
@@ -81,15 +77,9 @@ def install(
     told = _Told(app, report, monitors, variables)
     app.middleware(told.around)
     app.enqueue_middleware(_publish)
-    app.on_exit(_flush)
+    app.on_exit(lambda: sentry_sdk.flush(timeout=FLUSH))
     if killed:
         app.on("failed", "quarantined")(told.killed)
-
-
-def _flush() -> None:
-    import sentry_sdk
-
-    sentry_sdk.flush(timeout=FLUSH)
 
 
 class _Told:
@@ -190,9 +180,7 @@ def slug(name: str) -> str:
 
 
 def monitor_config(app: Headrace, name: str) -> Any:
-    """A monitor's times, from a schedule that the code declares; None: it declares none of this name, or its interval
-    is not a whole number of minutes.
-    """
+    """A monitor's times, from a declared schedule; None: none has this name, or its interval is not whole minutes."""
     found = app.schedules.declared.get(name)
     if found is None:
         return None

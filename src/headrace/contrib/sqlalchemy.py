@@ -68,10 +68,7 @@ def outbox_table(metadata: MetaData) -> Table:
 
 
 def install(
-    app: Headrace,
-    *engines: Any,
-    session: Callable[[], Any] | None = None,
-    after_commit: bool | str = True,
+    app: Headrace, *engines: Any, session: Callable[[], Any] | None = None, after_commit: bool | str = True
 ) -> None:
     """Tie an application to sessions of SQLAlchemy, once, where the application is made.
 

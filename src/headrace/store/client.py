@@ -18,15 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVa
 import msgspec
 
 from headrace.clock import monotonic
-from headrace.errors import (
-    DuplicateJob,
-    JobNotFound,
-    LaneFull,
-    ServerError,
-    SettingsError,
-    ShardAway,
-    StoreUnavailable,
-)
+from headrace.errors import DuplicateJob, JobNotFound, LaneFull, ServerError, SettingsError, ShardAway, StoreUnavailable
 from headrace.model.form import NewJob
 from headrace.model.ids import on_shard, shard_for, shard_of
 from headrace.model.type_registry import Types
@@ -175,9 +167,7 @@ class Client:
         return made
 
     def url(self) -> str:
-        """Where the server is; without a URL in the settings, the project's private server is started or joined. Raises
-        ServerError: the private server cannot be started. Raises SettingsError: the settings forbid one.
-        """
+        """Where the server is; a private one is started or joined. Raises ServerError, SettingsError: it cannot be."""
         if self._urls[0] is not None:
             return self._urls[0]
         held: Embedded | None = self._made.get("embedded")
@@ -232,9 +222,7 @@ class Client:
         return lambda _, settings: kind(self.urls(), settings, self.keys.number, self.away)
 
     def announce_private(self) -> None:
-        """Say once that this program uses a private server: programs of other containers never meet it there. Raises
-        SettingsError: the settings forbid one.
-        """
+        """Say once that a private server is used: other containers never meet it. Raises SettingsError: it may not."""
         if not hasattr(os, "fork"):
             raise SettingsError("set HEADRACE_URL: a private server needs Linux or macOS")
         other = "; REDIS_URL is set, but Headrace reads HEADRACE_URL" if os.environ.get("REDIS_URL") else ""

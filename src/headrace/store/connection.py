@@ -90,10 +90,7 @@ def packed(commands: Sequence[Sequence[Any]]) -> list[bytes]:
 
 
 def connect(target: Target, timeout: float) -> Any:
-    """A new connected connection; each read ends after ``timeout`` seconds unless told otherwise. Its attribute ``end``
-    says when another must take its place (monotonic seconds). Raises redis.exceptions.RedisError: see
-    :func:`headrace.store.verdict.verdict`.
-    """
+    """A new connection with its ``end``; each read takes ``timeout`` seconds at most. Raises RedisError, OSError."""
     place: dict[str, Any] = {}
     if target.sentinels:
         place["host"], place["port"] = _master(target, timeout)
@@ -164,9 +161,7 @@ def _parting_word(connection: Any) -> str:
 
 
 def node_of(target: Target, timeout: float) -> tuple[str, int]:
-    """The node of a cluster that has the keys of this target, asked of other nodes where it is not known. Raises
-    redis.exceptions.RedisError, OSError: no node answered, or none has them.
-    """
+    """The node of a cluster that has a target's keys. Raises redis.exceptions.RedisError, OSError: no node says so."""
     slots = target.slots
     assert slots is not None
     # Several nodes may be silent before one answers.
@@ -184,9 +179,7 @@ def node_of(target: Target, timeout: float) -> tuple[str, int]:
 
 
 def blame_files(error: BaseException, target: Target) -> None:
-    """Name the file of TLS that stands in the way of a connection: the driver says no more than that one is absent.
-    Raises redis.exceptions.ConnectionError: what is wrong with a file, which may be about to be exchanged.
-    """
+    """Name the file of TLS that stands in the way, by a ConnectionError: the driver says only that one is absent."""
     if isinstance(error, driver.ConnectionError) and target.tls:
         try:
             check_files(target.options, target.shown)
@@ -195,9 +188,7 @@ def blame_files(error: BaseException, target: Target) -> None:
 
 
 def _master(target: Target, timeout: float) -> tuple[str, int]:
-    """Where the first Sentinel that knows the master says that it is. redis-py's own way tells every failure as a
-    missing master, with a description of the whole client.
-    """
+    """Where the first Sentinel that knows the master has it. redis-py's way tells each failure as a missing master."""
     error: driver.RedisError | None = None
     for place, arguments in sentinels(target, timeout):
         # The driver's own repetitions would spend many time-outs on a Sentinel that is away, before the next is asked.
@@ -292,9 +283,7 @@ async def send(connection: Any, commands: Sequence[Sequence[Any]], seconds: floa
 
 
 async def read(connection: Any, seconds: float) -> Any:
-    """The next reply, in this many seconds. Raises redis.exceptions.RedisError, OSError: the connection is gone, or the
-    reply is an error.
-    """
+    """The next reply. Raises redis.exceptions.RedisError, OSError: the connection is gone, or the reply is an error."""
     async with _in_time(seconds, "reading from socket"):
         return await connection.read_response()
 
@@ -413,9 +402,7 @@ class ConnectionPool(Generic[C]):
             raise
 
     def expired(self) -> list[Any]:
-        """Take out the connections that were idle for too long, except the last one that is open. The caller closes
-        each of them and gives back its permit.
-        """
+        """Take out connections idle for too long, but the last open one; the caller closes them and gives permits."""
         found: list[Any] = []
         with contextlib.suppress(IndexError):
             while len(self._permits) + len(found) < self._most - 1:

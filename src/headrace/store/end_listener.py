@@ -54,9 +54,7 @@ class EndLink:
     """
 
     def __init__(self, target: Target, timeout: float) -> None:
-        """Connect. Each reply is waited for ``timeout`` seconds. Raises redis.exceptions.RedisError, OSError: see
-        ``verdict.verdict``.
-        """
+        """Connect; each reply takes ``timeout`` seconds at most. Raises redis.exceptions.RedisError, OSError."""
         self.subscribed: set[str] = set()
         self.trips = 0
         self._timeout = timeout
@@ -88,9 +86,7 @@ class EndLink:
         return replies
 
     def subscribe(self, channels: Sequence[str]) -> None:
-        """Have the server announce what is published there, from now on. Cost: one round trip. Raises
-        redis.exceptions.RedisError: the server refuses.
-        """
+        """Have these channels announced from now on. Cost: one round trip. Raises RedisError: the server refuses."""
         self._send(self._feed, [("SUBSCRIBE", *channels)])
         self.subscribed.update(channels)
         left = len(channels)
@@ -106,9 +102,7 @@ class EndLink:
         self.subscribed.difference_update(channels)
 
     def hear(self, bell: Bell, seconds: float) -> list[tuple[str, str]]:
-        """Channels and what was announced on them; waits for the first, until ``seconds`` are over or the bell rings.
-        Raises Lost: the connection is of no use any more.
-        """
+        """What was announced where; waits for the first until ``seconds`` are over or the bell rings. Raises Lost."""
         # What came together with a reply lies in a parser, where no poll would find it.
         self._receive()
         if not self._announced:
@@ -421,9 +415,7 @@ class EndListener(Reach):
         return ids, questions, gone
 
     def _values(self, calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
-        """Replies as values; a call that the server refuses for good is an error among them, and harms no other. Raises
-        redis.exceptions.RedisError: the connection, or the server, is of no use.
-        """
+        """Replies as values, those refused for good as errors. Raises RedisError: the connection is of no use."""
         found: list[Any] = []
         for call, reply in zip(calls, replies, strict=True):
             if not isinstance(reply, driver.RedisError):

@@ -118,9 +118,7 @@ class RawConnection:
         return message
 
     def send(self, *commands: Sequence[Any]) -> None:
-        """Send without waiting. Requests are tiny: one that does not fit shows that the server does not read. Raises
-        Lost: they did not fit, or the connection is broken.
-        """
+        """Send without waiting. Raises Lost: it did not fit, so the server does not read, or the connection broke."""
         data = b"".join(packed(commands))
         try:
             fits = self.sock.send(data) == len(data)
@@ -196,9 +194,7 @@ class Bell:
         self._rings.close()
 
     def start(self, run: Callable[[], None], name: str) -> threading.Thread:
-        """Start the daemon thread that it wakes, and that closes it; where none can be started it is closed at once.
-        Raises RuntimeError: the system has no room for a thread, or the interpreter ends.
-        """
+        """Start the daemon thread that it wakes. Raises RuntimeError: there is no room, or the interpreter ends."""
         thread = threading.Thread(target=run, name=name, daemon=True)
         try:
             # Before Python 3.12 the start would wait for ever for a thread that does not run any more.

@@ -85,15 +85,11 @@ class Reach:
         return greet(self.keys, SCHEMA, self.store_id, self.elsewhere)
 
     def check_server(self, info: Sequence[bytes]) -> None:
-        """Whether the server may hold jobs, by its INFO, before anything is written there. Raises ServerError,
-        EvictingServer: it may not.
-        """
+        """Whether the server may hold jobs, by its INFO, before a first write. Raises ServerError, EvictingServer."""
         check_server(b"\n".join(info).decode("utf-8", "replace"), self.target, self.settings.allow_eviction)
 
     def check_schema(self, found: Greeting) -> None:
-        """Whether this Headrace can read what is stored, by the answer to the greeting. Raises SchemaMismatch: it
-        cannot.
-        """
+        """Whether this Headrace can read what is stored, by the greeting's answer. Raises SchemaMismatch: it cannot."""
         shown, version = self.target.shown, found.version
         if version > SCHEMA:
             raise SchemaMismatch(

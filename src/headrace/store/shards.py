@@ -49,9 +49,7 @@ AWAY = 5.0
 
 
 class _Asked(msgspec.Struct):
-    """One call as it goes to shards: what each is sent, and what their answers become. ``partial``: a read, which may
-    do without those that are away.
-    """
+    """One call as it goes to shards, and what their answers become. ``partial``: a read that may do without some."""
 
     parts: list[tuple[int, Call[Any]]]
     merged: Callable[[list[Any]], Any]

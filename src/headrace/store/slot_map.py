@@ -55,9 +55,7 @@ class SlotMap:
         return self._places.get(key_slot(tag.encode()))
 
     def find(self, tag: str, ask: Ask, timeout: float) -> Place:
-        """The node of these keys, from a node of the cluster. Raises redis.exceptions.RedisError, OSError: no node
-        answered, or none has the slot.
-        """
+        """The node of these keys, as a node says. Raises RedisError, OSError: none answered, or none has the slot."""
         slot, end = key_slot(tag.encode()), monotonic() + timeout
         whole = monotonic() >= self._ask_at and self._asking.acquire(blocking=False)
         error: Exception = driver.ConnectionError("no node of the cluster answered in time")

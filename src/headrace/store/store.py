@@ -76,9 +76,7 @@ class Store(Reach):
         return value
 
     def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:
-        """Send several calls in one round trip; they are applied in order, but not as one. Raises: as :meth:`run`;
-        ``hasty``: as :meth:`Reach.give_up_or_wait`.
-        """
+        """Several calls in one round trip, in order, but not as one. Raises as :meth:`run`; ``hasty``: see Reach."""
         now, attempt = monotonic(), 0
         deadline = now + self.settings.timeout
         while True:

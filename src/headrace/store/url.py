@@ -70,9 +70,7 @@ class Credentials:
         return cls(given, getattr(found, "get_credentials", found))
 
     def login(self) -> Login:
-        """The user and the password for a new connection. May block. Raises redis.exceptions.ConnectionError: there are
-        none now; the next attempt may have them.
-        """
+        """User and password of a new connection; may block. Raises redis.exceptions.ConnectionError: none for now."""
         try:
             given = self._ask()
         except Exception as error:
@@ -98,9 +96,7 @@ _SECRETS = ("password", "ssl_password")
 
 
 def shown(url: str) -> str:
-    """The URL without its password, and without its query, which may hold one too. Raises ValueError: it cannot be
-    read.
-    """
+    """The URL without its password and its query, which may hold one too. Raises ValueError: it cannot be read."""
     url = url.partition("?")[0]
     parts = urlsplit(url)
     if parts.password is None:
@@ -249,9 +245,7 @@ def _meant(text: str) -> str:
 
 
 def parse(url: str, tag: str = "{hr:0}:") -> Target:
-    """Where ``url`` points; on a cluster, to the node that has the keys that begin with ``tag``. Raises UrlError: the
-    scheme, host, port or database cannot be used; the text says what would be right.
-    """
+    """Where ``url`` points; on a cluster, at the node of the keys with ``tag``. Raises UrlError: says what is right."""
     try:
         visible, parts = shown(url), urlsplit(url)
         port = parts.port if parts.scheme not in SENTINEL + CLUSTER else None
@@ -316,9 +310,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 def _driver_options(url: str) -> dict[str, Any]:
-    """What the driver's connections take, as its own parser reads it; the driver is not imported for it. Raises
-    ValueError: an option's value cannot be read.
-    """
+    """What the driver's own parser makes of it, without the driver. Raises ValueError: an option cannot be read."""
     parts = urlsplit(url)
     options: dict[str, Any] = {}
     for name, (text, *_) in parse_qs(parts.query).items():
@@ -347,9 +339,7 @@ def _driver_options(url: str) -> dict[str, Any]:
 
 
 def _check_options(scheme: str, query: str, visible: str) -> None:
-    """Refuse what the driver would refuse at the first connection, or not understand. Raises UrlError: an option is
-    unknown, or means nothing without TLS; or a file that it names cannot be read.
-    """
+    """Refuse what the driver refuses later, or misunderstands. Raises UrlError: an option or its file is wrong."""
     given = {name: values[0] for name, values in parse_qs(query, keep_blank_values=True).items()}
     known = (OPTIONS if scheme not in SENTINEL else ()) + (TLS_OPTIONS if scheme in TLS else ())
     if scheme in CLUSTER:
@@ -369,9 +359,7 @@ def _check_options(scheme: str, query: str, visible: str) -> None:
 
 
 def check_files(given: Mapping[str, Any], visible: str) -> None:
-    """Load what the options of TLS name: the driver would take a wrong file for a server that is away. Raises UrlError:
-    a file does not hold what its option says, or a key needs a password.
-    """
+    """Load the files of TLS: the driver takes a wrong one for a server that is away. Raises UrlError: one is wrong."""
     if not given.keys() & set(TLS_FILES):
         return
     for name in TLS_FILES:

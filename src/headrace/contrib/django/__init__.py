@@ -80,9 +80,7 @@ class DatabaseDeferral:
         self._in_test = False
 
     def meant(self, wish: Any) -> tuple[str, bool]:
-        """The alias that is meant by ``after_commit``, empty for none; and whether its outbox is. Raises OptionsError:
-        there is no such database.
-        """
+        """The alias that ``after_commit`` means, or none; whether its outbox. Raises OptionsError: no such database."""
         wish = self._default if wish is None else wish
         if isinstance(wish, bool):
             return DEFAULT if wish else "", False

@@ -26,9 +26,7 @@ class HeadraceConfig(AppConfig):
     verbose_name = "Headrace"
 
     def ready(self) -> None:
-        """Import ``tasks.py`` of each app, so that its tasks are registered; an error in one ends the start of Django.
-        Raises: what a module raises, with a note that names it.
-        """
+        """Import ``tasks.py`` of each app, so that its tasks are registered. Raises what one raises, with a note."""
         if any("headrace.contrib.django" in str(one.get("BACKEND")) for one in getattr(settings, "TASKS", {}).values()):
             import_module("headrace.contrib.django.tasks_backend")
         with _set_up():

@@ -31,5 +31,5 @@ class Migration(migrations.Migration):
                 ],
                 "default_permissions": (),
             },
-        ),
+        )
     ]
