@@ -422,9 +422,7 @@ class Headrace:
 
         Around a coroutine function it may be asynchronous; an ordinary one must not block the event loop. One that is
         both is entered in the way that fits. Around an ordinary function one that is only asynchronous fails the job.
-
-        Raises:
-            OptionsError: it is not callable, or a bare generator function.
+        Raises OptionsError: it is not callable, or a bare generator function.
         """
         submission.check(function)
         self.middlewares.append(function)

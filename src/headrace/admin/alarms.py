@@ -127,12 +127,8 @@ def _alarms(found: list[StoredWatch]) -> Page[AlarmRecord]:
 
 
 def look_at_alarms(client: Client, stats: Stats, rules: Collection[AlarmRule]) -> None:
-    """Read all figures, and record where the alarms stand; an event tells of each that is raised or cleared.
-
-    Raises:
-        HeadraceError: the store does not answer.
-
-    Cost: two round trips, one more where statistics have a server of their own.
+    """Read all figures, and record where the alarms stand; an event tells of each that is raised or cleared. Cost: two
+    round trips, one more where statistics have a server of their own. Raises HeadraceError: the store does not answer.
     """
     every, start = stats.layout.levels[0].cut.name, time.time() - SHARE_WINDOW
     labels = {_label_of(rule) for rule in rules if rule.figure == "failed"}

@@ -83,12 +83,9 @@ class BulkOperations:
 
     @verb
     def count(self, verb: str, which: JobFilter) -> Steps[JobCount]:
-        """How many jobs a verb would be done on; at most 6,000 are looked at, or 3,000 with a cause.
-
-        Raises:
-            OptionsError: the verb is not for jobs of this state, or the filter is not complete.
-
-        Cost: one round trip to cancel all of one structure, else one for each 400 jobs, or 200 with a cause.
+        """How many jobs a verb would be done on; at most 6,000 are looked at, or 3,000 with a cause. Cost: one round
+        trip to cancel all of one structure, else one for each 400 jobs, or 200 with a cause. Raises OptionsError: the
+        verb is not for jobs of this state, or the filter is not complete.
         """
         return _count(self._client, verb, which)
 
@@ -137,12 +134,8 @@ class BulkOperations:
         return (yield from _read(self._client, id))
 
     def pieces(self, verb: str, which: JobFilter, *, rate: int = 0) -> Iterator[BulkProgress]:
-        """Do a verb here, piece by piece, without a worker; gives how far it is after each piece.
-
-        Raises:
-            OptionsError: as for :meth:`start`.
-
-        Cost: one round trip a piece of 250 jobs.
+        """Do a verb here, piece by piece, without a worker; gives how far it is after each piece. Cost: one round trip
+        a piece of 250 jobs. Raises OptionsError: as for :meth:`start`.
         """
         _check(verb, which, rate)
         done = [BulkProgress()] * self._client.count
@@ -155,12 +148,8 @@ class BulkOperations:
 
     @verb
     def get(self, id: str) -> Steps[BulkOperation]:
-        """How far an operation is.
-
-        Raises:
-            JobNotFound: it is not stored: it ended more than a week ago, or never was.
-
-        Cost: one round trip.
+        """How far an operation is. Cost: one round trip. Raises JobNotFound: it is not stored: it ended more than a
+        week ago, or never was.
         """
         return _read(self._client, id)
 
@@ -185,12 +174,8 @@ class BulkOperations:
 
     @verb
     def stop(self, id: str) -> Steps[BulkOperation]:
-        """Do no further piece of an operation: cancel its job. What is done stays done.
-
-        Raises:
-            JobNotFound: it is not stored.
-
-        Cost: three round trips, one for each further shard.
+        """Do no further piece of an operation: cancel its job. What is done stays done. Cost: three round trips, one
+        for each further shard. Raises JobNotFound: it is not stored.
         """
         yield from _read(self._client, id)
         for keys, part in _parts(self._client, id):

@@ -155,13 +155,9 @@ class KeyspaceDoctor:
         self._apart = client.settings.lease if apart is None else apart
 
     def run(self) -> list[Finding]:
-        """Walk once; what was found, the errors first.
-
-        Raises:
-            HeadraceError, redis.exceptions.RedisError: the server did not answer.
-
-        Cost: about 13 microseconds of the server a job, at most ``share`` of its time; two leases at least where
-            something looks wrong that may be on its way.
+        """Walk once; what was found, the errors first. Cost: about 13 microseconds of the server a job, at most
+        ``share`` of its time; two leases at least where something looks wrong that may be on its way. Raises
+        HeadraceError, redis.exceptions.RedisError: the server did not answer.
         """
         token, size = self._server.get(self._keys("token")), self._total("bytes")
         self._walk()

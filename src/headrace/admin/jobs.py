@@ -120,12 +120,8 @@ class Jobs:
 
     @verb
     def get(self, id: str) -> Steps[Job[Any]]:
-        """A handle on the stored job of this id; its result has the type of its task, if that is defined here.
-
-        Raises:
-            JobNotFound: nothing is stored under this id, or it is not the id of a job.
-
-        Cost: one round trip.
+        """A handle on the stored job of this id; its result has the type of its task, if that is defined here. Cost:
+        one round trip. Raises JobNotFound: nothing is stored under this id, or it is not the id of a job.
         """
         return then(produce.read(self._client.keys, [check_id(id)]), lambda found: self._found(id, found))
 
@@ -146,11 +142,7 @@ class Jobs:
         """A handle on the job of this id, whether one is stored or not; ``app.job(id)``.
 
         Its first ``result``, ``cancel`` or ``refresh`` reads which task it is of: the first two take one trip more.
-
-        Raises:
-            JobNotFound: it is not the id of a job.
-
-        Cost: none.
+        Cost: none. Raises JobNotFound: it is not the id of a job.
         """
         if callable(id):
             raise OptionsError("app.job(id) is a handle on a stored job: @app.task makes a task")
@@ -159,11 +151,8 @@ class Jobs:
     @verb
     def apply(self, verb: str, ids: Sequence[str]) -> Steps[list[JobReply]]:
         """``retry``, ``cancel`` or ``delete`` several jobs, each as its handle would; what became of each, in order.
-
-        Raises:
-            OptionsError: there is no such verb. What one job raises is in its reply, and stops no other.
-
-        Cost: one round trip for each 500 jobs, two to cancel them.
+        Cost: one round trip for each 500 jobs, two to cancel them. Raises OptionsError: there is no such verb. What one
+        job raises is in its reply, and stops no other.
         """
         return apply(self._client, self._find, verb, ids)
 
@@ -198,7 +187,6 @@ class Jobs:
     @verb
     def why(self, id: str) -> Steps[Why]:
         """Why a job does not run; see :meth:`headrace.Job.why`. A request id is answered with the job that it made.
-
         Cost: one round trip, or two.
         """
         return explain(self._client, id)

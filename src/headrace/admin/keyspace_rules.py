@@ -32,14 +32,6 @@ def _state(record: dict[str, Any]) -> str:
     return text_of(record.get("st"))
 
 
-def _structures(space: Keyspace) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {name: space.one(name) for name in ("scheduled", *FINAL)}
-    for name in ("ready", "parked", "claims", "held", "chain", "lane"):
-        found |= {f"{name}:{hole}": members for hole, members in space.values[name].items()}
-    # Of limited jobs their class stands in the line, and of all timers the first time.
-    return {name: {id: at for id, at in members.items() if id[:1] != "~"} for name, members in found.items()}
-
-
 def _home(space: Keyspace, id: str, record: dict[str, Any]) -> str:
     state, lane = _state(record), text_of(record.get("lane"))
     if (place := "" if _follows_jobs(record) else home(id, state)) is not None:
@@ -66,8 +58,12 @@ def _ids_of_the_shard(space: Keyspace) -> Iterator[str]:
 
 def _one_state_one_structure(space: Keyspace) -> Iterator[str]:
     places: dict[str, set[str]] = defaultdict(set)
-    for name, members in _structures(space).items():
-        for id in members:
+    structures: dict[str, dict[str, int]] = {name: space.one(name) for name in ("scheduled", *FINAL)}
+    for name in ("ready", "parked", "claims", "held", "chain", "lane"):
+        structures |= {f"{name}:{hole}": members for hole, members in space.values[name].items()}
+    for name, members in structures.items():
+        # Of limited jobs their class stands in the line, and of all timers the first time.
+        for id in (id for id in members if id[:1] != "~"):
             places[id].add(name)
     records = space.values["job"]
     for id, record in records.items():
@@ -168,7 +164,8 @@ def order_breaches(space: Keyspace) -> Iterator[str]:
 
 def _blocked(space: Keyspace) -> Iterator[str]:
     waiting, total = sum(map(len, space.values["chain"].values())), int(space.one("totals").get("blocked", 0))
-    waiting += followers(space.values) + sum(map(_follows_jobs, space.values["job"].values()))
+    waiting += sum(len(value) > LENGTH for value in space.values["unique"].values())
+    waiting += sum(map(_follows_jobs, space.values["job"].values()))
     if waiting != total:
         yield f"totals: blocked says {total}, {waiting} jobs wait in chains, for their names or for other jobs"
 
@@ -257,10 +254,6 @@ def follows(values: Values, id: str, record: dict[str, Any]) -> bool:
     return value[LENGTH + 1 :] == id and text_of(record.get("st")) == "blocked"
 
 
-def followers(values: Values) -> int:
-    return sum(len(value) > LENGTH for value in values["unique"].values())
-
-
 def _holds(record: dict[str, Any], now: int) -> bool:
     """Whether a job must have its name: one that expired before it started is claimed without it, to be ended."""
     expires, started = (int(text_of(record.get(name)) or 0) for name in ("expires", "token"))
@@ -277,14 +270,6 @@ def gate_facts(raw: bytes | None) -> tuple[float, int, bool]:
         return 0.0, 0, False
     opens, _, _, held, flags = struct.unpack("<dddIB", raw[:29])
     return opens, held, bool(flags & 1)
-
-
-def lane_breaches(values: Values) -> Iterator[str]:
-    yield from _lanes(values)
-    yield from _classes(values)
-    yield from _gates(values)
-    yield from _timers(values)
-    yield from _overrides(values)
 
 
 def _lanes(values: Values) -> Iterator[str]:
@@ -381,6 +366,11 @@ def _timers(values: Values) -> Iterator[str]:
         yield f"scheduled: the first timer is due {min(timers.values(), default=None)}, and it says {told}"
 
 
+def lane_breaches(values: Values) -> Iterator[str]:
+    for check in (_lanes, _classes, _gates, _timers, _overrides):
+        yield from check(values)
+
+
 _CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
     _ids_of_the_shard,
     _one_state_one_structure,
@@ -418,12 +408,8 @@ def violations(client: redis.Redis, namespace: str = "hr", *, ahead: int = 0) ->
 def assert_invariants(client: redis.Redis, namespace: str = "hr") -> None:
     """Fail if a job is not in exactly its state's structure, a counter is wrong or a key lacks owner and end.
 
-    It may run beside workers: what a second look does not see again was a job on its way.
-
-    Raises:
-        AssertionError: lists every violation.
-
-    Cost: walks the whole database; for tests only.
+    It may run beside workers: what a second look does not see again was a job on its way. Cost: walks the whole
+    database; for tests only. Raises AssertionError: lists every violation.
     """
     found = violations(client, namespace)
     if found:

@@ -236,10 +236,8 @@ class Queues:
         self._stats = stats
 
     def __getitem__(self, name: str) -> Queue:
-        """The queue of this name, whether it holds work or not. Cost: none.
-
-        Raises:
-            OptionsError: nothing can have this name.
+        """The queue of this name, whether it holds work or not. Cost: none. Raises OptionsError: nothing can have this
+        name.
         """
         return Queue(self._client, self._stats, name)
 

@@ -45,12 +45,8 @@ class Workers:
     def get(self, name: str) -> Steps[WorkerFacts]:
         """A live worker by its name, its ``host:pid``, its process id, or any beginning of its name that no other has.
 
-        A worker with ``--reload`` is known by the ``host:pid`` and the process id of its parent, too.
-
-        Raises:
-            NotFound: no worker has this name, or several begin so.
-
-        Cost: one round trip.
+        A worker with ``--reload`` is known by the ``host:pid`` and the process id of its parent, too. Cost: one round
+        trip. Raises NotFound: no worker has this name, or several begin so.
         """
         return _get(self._client, name)
 

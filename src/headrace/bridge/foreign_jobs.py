@@ -140,8 +140,12 @@ def _read(entry: QueueEntry, envelopes: Envelopes, now: float) -> bytes | Unmova
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return Unmovable(f"{entry.member[:40]!r}", f"it is not a message of Celery: {type(error).__name__} {error}")
+    return _tried(envelope_of, message, envelopes, now)
+
+
+def _tried(make: Callable[..., bytes], *given: Any) -> bytes | Unmovable:
     try:
-        return envelope_of(message, envelopes, now)
+        return make(*given)
     except Unmovable as error:
         return error
 
@@ -229,7 +233,7 @@ def rq_in_redis(url: str, queues: Sequence[str], envelopes: Envelopes, *, plain_
                 pipe.exists(f"{key}:dependents")
             rows = pipe.execute()
         return [
-            _read_rq(entry, dict(zip(_FIELDS, fields, strict=True)), bool(others), envelopes, plain_pickles)
+            _tried(_envelope, entry, dict(zip(_FIELDS, fields, strict=True)), bool(others), envelopes, plain_pickles)
             for entry, fields, others in zip(entries, rows[::2], rows[1::2], strict=True)
         ]
 
@@ -239,15 +243,6 @@ def rq_in_redis(url: str, queues: Sequence[str], envelopes: Envelopes, *, plain_
     lists = [RedisQueue(f"rq:queue:{name}", name) for name in queues]
     timed = [RedisQueue(f"rq:scheduled:{name}", name, timed=True) for name in queues]
     return RedisQueues(url, [*lists, *timed], read, forget)
-
-
-def _read_rq(
-    entry: QueueEntry, fields: dict[str, bytes | None], others: bool, envelopes: Envelopes, plain_pickles: bool
-) -> bytes | Unmovable:
-    try:
-        return _envelope(entry, fields, others, envelopes, plain_pickles)
-    except Unmovable as error:
-        return error
 
 
 def _envelope(

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
+import msgspec
 import typer
 
 from headrace.cli.output import parse_duration, parse_size
 from headrace.cli.session import ApplicationFault, UsageFault
+from headrace.errors import ArgumentError, HeadraceError
 
 if TYPE_CHECKING:
-    import msgspec
-
     from headrace.app import Headrace
 
 # Parameters by name: the type with the option, and the default.
@@ -83,8 +83,6 @@ _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 def parse_arguments(given: list[str], kwargs: str | None = None) -> tuple[bytes, bytes]:
     """A JSON array and object; ``name=text`` goes by name. Raises UsageFault: a name twice, or bad ``kwargs``."""
-    import msgspec
-
     named: dict[str, msgspec.Raw] = {}
     if kwargs is not None:
         try:
@@ -107,8 +105,6 @@ def json_or_text(text: str) -> msgspec.Raw:
     """A JSON text as it is; anything else as the text that it is. Raises UsageFault: it begins as JSON and is none; or
     it is not a text, but bytes that are no UTF-8, which Python hands over as halves of surrogate pairs.
     """
-    import msgspec
-
     try:
         sent = text.encode()
     except UnicodeEncodeError as error:
@@ -127,8 +123,6 @@ def json_or_text(text: str) -> msgspec.Raw:
 
 @contextmanager
 def quoting() -> Generator[None]:
-    from headrace.errors import ArgumentError
-
     try:
         yield
     except ArgumentError as error:
@@ -162,8 +156,6 @@ def undefined(kind: str, name: str, known: Collection[str]) -> UsageFault:
 @contextmanager
 def defining(name: str) -> Generator[None]:
     """Let the code of a definition run, which may fail as any code does: ApplicationFault then says where."""
-    from headrace.errors import HeadraceError
-
     try:
         yield
     except HeadraceError:

@@ -14,6 +14,7 @@ from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
 from headrace.cli.output import bar_of, several
 from headrace.cli.session import ExitCode, OperationFault, Session, UsageFault
+from headrace.errors import StoreFull, StoreUnavailable
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -107,8 +108,6 @@ def _stopped_by_signals() -> threading.Event:
 
 
 def _run(session: Session, bridge: Bridge, source: MessageSource, stop: threading.Event, *, until_empty: bool) -> None:
-    from headrace.errors import StoreFull, StoreUnavailable
-
     try:
         waiting = source.waiting()
     except source.errors as error:

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from headrace.cli.arguments import Flags, argument, flag, option, parameters
 from headrace.cli.output import Output, aside, plain
 from headrace.cli.session import ExitCode, Session, explain, last_word
+from headrace.errors import UrlError
 
 P = ParamSpec("P")
 
@@ -108,7 +109,6 @@ def _warn_of_password(output: Output, url: str | None) -> None:
     # An URL without an @ has none: commands that are given none do not wait for the driver to be imported.
     if url is None or ("@" not in url and "password" not in url):
         return
-    from headrace.errors import UrlError
     from headrace.store.url import parse, passwords
 
     with suppress(UrlError):  # which the command tells

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from headrace.cli.arguments import option
 from headrace.cli.output import bar_of, several
 from headrace.cli.session import OperationFault, Session, UsageFault
+from headrace.errors import MissingExtra
 from headrace.model.job import State
 
 if TYPE_CHECKING:
@@ -247,7 +248,6 @@ def _tell_packages(session: Session, packages: Sequence[Package]) -> None:
 
 def draw(path: Path | None, title: str, nodes: Sequence[NodeRecord]) -> tuple[str | None, str]:
     """Write the picture of a run; return its path and a line about it."""
-    from headrace.errors import MissingExtra
     from headrace.picture import form_of, of_nodes, render
     from headrace.picture.view import collapse, together_by_map
 

@@ -10,6 +10,7 @@ import msgspec
 from headrace.cli.arguments import Yes, argument, option
 from headrace.cli.output import bar_of, several
 from headrace.cli.session import ExitCode, OperationFault, Session, confirm
+from headrace.errors import EvictingServer, HeadraceError, StoreUnavailable
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -62,7 +63,6 @@ def doctor(
 def _look_at_servers(app: Headrace, found: list[Finding]) -> None:
     """Add what is wrong with servers and settings. Raises an error where a server does not answer as it should."""
     from headrace.cli.server_check import sight_of
-    from headrace.errors import EvictingServer, HeadraceError, StoreUnavailable
     from headrace.model.environment import Finding, judged
     from headrace.store.url import located
 

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
+
 from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
 from headrace.cli.output import distance, local, one_line, parse_moment, several
@@ -63,8 +65,6 @@ def acts(
 
 
 def _verify(session: Session, file: Path | None) -> None:
-    import msgspec
-
     from headrace.model.activity import ChainedAct, chain_breach
 
     text = file.read_bytes() if file else sys.stdin.buffer.read()

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
+
 from headrace.cli import queues
 from headrace.cli.arguments import (
     Checker,
@@ -301,8 +303,6 @@ def again(
 
     Without --app, arguments by position are named by their numbers: `1=7`. The stored job stays as it is.
     """
-    import msgspec
-
     values: dict[str, Any] = {}
     for one in changes or []:
         name, equals, text = one.partition("=")
@@ -455,8 +455,6 @@ def enqueue(
     fresh false. Without --app, the worker that runs the job checks the arguments. Write an argument that starts with -
     after --.
     """
-    import msgspec
-
     if timeout is not None and not wait:
         raise UsageFault("--timeout says how long to --wait: give both")
     packed = parse_arguments(arguments or [], kwargs)

@@ -13,6 +13,7 @@ from headrace.cli.arguments import Yes, argument, option
 from headrace.cli.commands import command, group
 from headrace.cli.output import Output, bar_of, moment, number, one_line, several, span
 from headrace.cli.session import OperationFault, Session, confirm
+from headrace.errors import HeadraceError, StoreUnavailable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -253,8 +254,6 @@ def _rows(seen: Overview) -> list[tuple[Any, float, int]]:
 
 
 def _follow(session: Session, app: Headrace, pause: float) -> NoReturn:
-    from headrace.errors import StoreUnavailable
-
     seen = app.overview()
     while True:
         session.output.done(summary(seen), document(seen))
@@ -269,8 +268,6 @@ def _follow(session: Session, app: Headrace, pause: float) -> NoReturn:
 
 def _redraw(app: Headrace, pause: float) -> None:
     from rich.live import Live
-
-    from headrace.errors import HeadraceError
 
     seen, trouble = app.overview(), ""
     with suppress(KeyboardInterrupt), Live(screen=True, auto_refresh=False) as live:

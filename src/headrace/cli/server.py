@@ -13,6 +13,7 @@ from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
 from headrace.cli.output import Output, several, span
 from headrace.cli.session import ExitCode, OperationFault, Session, UsageFault
+from headrace.errors import OptionsError, StoreUnavailable
 from headrace.model.notation import size
 
 if TYPE_CHECKING:
@@ -157,7 +158,6 @@ def shards(session: Session) -> None:
 def _facts(store: Any, shard: int) -> dict[str, Any]:
     from redis.crc import key_slot
 
-    from headrace.errors import StoreUnavailable
     from headrace.protocol.overviews import overview
 
     target, keys = store.shards[shard]
@@ -255,7 +255,6 @@ def migrate(
 
 
 def _lead(session: Session, to: int | None, *, dry: bool) -> None:
-    from headrace.errors import OptionsError
     from headrace.migrations import STEPS, Migrator
 
     with session.app() as app:

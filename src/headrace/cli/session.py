@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headrace import errors
 from headrace.cli.output import Output, aside, discard, plain
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.errors import HeadraceError
 
 # Settings of the program that runs the command, below the environment: ``manage.py`` has those of its project.
 defaults: dict[str, Any] = {}
@@ -63,14 +63,13 @@ class Session(msgspec.Struct, frozen=True):
     def app(self) -> Headrace:
         """An application without tasks, not connected yet. Raises UsageFault: settings or a URL that cannot be used."""
         from headrace.app import Headrace
-        from headrace.errors import SettingsError
 
         if self.settings.get("url") and self.settings.get("dir"):
             raise UsageFault("--url and --dir each name a server: give one of them")
         try:
             app = Headrace(defaults=defaults, **self.settings)
             app.override(**self.settings)
-        except SettingsError as error:
+        except errors.SettingsError as error:
             raise UsageFault(str(error)) from error
         check_url(app)
         return app
@@ -110,15 +109,13 @@ class Session(msgspec.Struct, frozen=True):
             view: it starts no private server.
             code: the application of ``module:attribute``, with its tasks; None: one without.
         """
-        from headrace.errors import HeadraceError, StoreUnavailable
-
         act = OpenAct(count=len(names) or 1)
         with self.code(code) if code else self.view() if view else self.app() as app:
             try:
                 yield app, act
-            except StoreUnavailable:
+            except errors.StoreUnavailable:
                 raise
-            except HeadraceError as error:
+            except errors.HeadraceError as error:
                 act.reply = f"refused: {error}"
                 raise
             finally:
@@ -127,7 +124,7 @@ class Session(msgspec.Struct, frozen=True):
         if act.facts is not None:
             self.output.done(act.reply, act.facts)
 
-    def tell_each(self, act: OpenAct, replies: Iterable[tuple[str, bool, str, HeadraceError | None]]) -> int:
+    def tell_each(self, act: OpenAct, replies: Iterable[tuple[str, bool, str, errors.HeadraceError | None]]) -> int:
         """Print what became of each, and fill in the act; the exit code. ``replies``: id, done, words, any error."""
         told = failed = 0
         for id, done, words, error in replies:
@@ -143,25 +140,19 @@ class Session(msgspec.Struct, frozen=True):
         return ExitCode.FAILED if failed else ExitCode.OK
 
     def _record(self, app: Headrace, act: OpenAct, verb: str, kind: str, names: tuple[str, ...], scope: str) -> None:
-        from headrace.errors import HeadraceError
-
         shown = " ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         try:
             app.acts.record(verb, kind, shown, who=user(), by="cli", scope=scope, count=act.count, reply=act.reply)
-        except HeadraceError as error:
+        except errors.HeadraceError as error:
             self.output.remark(f"this act is not in the record of acts: {error}")
 
     def code(self, target: str | None) -> Headrace:
         """The application of ``module:attribute``, with these settings. Nothing connects yet.
 
         Settings reach it through the environment, for what the module does with it at its import, and then as flags,
-        which win over those that the module gives it.
-
-        Raises:
-            UsageFault: no target, or a setting that cannot be used.
-            AppImportError: the module cannot be imported.
+        which win over those that the module gives it. Raises UsageFault: no target, or a setting that cannot be used.
+        Raises AppImportError: the module cannot be imported.
         """
-        from headrace.errors import SettingsError
         from headrace.loader import load
         from headrace.settings import environment_name
 
@@ -176,7 +167,7 @@ class Session(msgspec.Struct, frozen=True):
         app = load(target)
         try:
             app.override(**wanted)
-        except SettingsError as error:
+        except errors.SettingsError as error:
             raise UsageFault(str(error)) from error
         check_url(app)
         return app
@@ -196,7 +187,6 @@ def user() -> str:
 
 def check_url(app: Headrace) -> None:
     """Refuse a URL, or credentials, that cannot be used before anything connects."""
-    from headrace.errors import SettingsError, UrlError
     from headrace.store.url import located
 
     if isinstance(app.settings.credentials, str) and (here := os.getcwd()) not in sys.path:  # noqa: PTH109
@@ -205,9 +195,9 @@ def check_url(app: Headrace) -> None:
     if app.settings.url is not None:
         try:
             located(app.client.url(), app.settings)
-        except UrlError as error:
+        except errors.UrlError as error:
             raise UsageFault(f"{error} (from {app.sources.get('url', 'settings')})") from error
-        except SettingsError as error:
+        except errors.SettingsError as error:
             raise UsageFault(str(error)) from error
 
 
@@ -258,8 +248,6 @@ class ApplicationFault(Exception):
 
 
 def exit_of(error: BaseException) -> ExitCode:
-    from headrace import errors
-
     usage = (UsageFault, errors.OptionsError, errors.ArgumentError, errors.PayloadTooLarge)
     table: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
         ((KeyboardInterrupt,), ExitCode.INTERRUPTED),
@@ -333,10 +321,8 @@ def _is_homeless() -> bool:
 
 
 def _text(error: BaseException) -> str:
-    from headrace.errors import JobUnsuccessful
-
     text = str(error) or type(error).__name__
-    if isinstance(error, JobUnsuccessful):
+    if isinstance(error, errors.JobUnsuccessful):
         return f"{text.splitlines()[0]}; headrace jobs show {error.id} shows all that is known"
     if exit_of(error) is ExitCode.INTERNAL:
         return f"internal error: {type(error).__name__}: {text}; please report it with what --debug shows"

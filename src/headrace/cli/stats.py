@@ -16,6 +16,7 @@ from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
 from headrace.cli.output import number, span
 from headrace.cli.session import Session, UsageFault
+from headrace.errors import BrokerUnavailable, StoreFull, StoreUnavailable
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
@@ -137,7 +138,6 @@ def consume(
     You may run several consumers; with a broker, one of them counts and the others stand by. You may stop it at any
     time. While the server is away or full, or the broker is away, it waits; with --burst it exits.
     """
-    from headrace.errors import BrokerUnavailable, StoreFull, StoreUnavailable
     from headrace.stats.broker import Taken
 
     told = False

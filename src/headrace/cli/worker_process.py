@@ -58,7 +58,14 @@ def main() -> int:
 
 def _obey(order: Order) -> int:
     parent, terminal = ParentLink.taken(os.environ), Terminal.of_process()
-    _ignore_until_ready()
+    # Signals for runners, which do not exist yet, must neither end nor suspend this process.
+    for number in (signal.SIGHUP, *child_process.RESIZE):
+        signal.signal(number, child_process.only_wake)
+    child_process.disregard()
+    # QUIT too, which would leave a core.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, child_process.leave_at_once)
+    child_process.let_in()
     session = Session(Output(json=order.json), order.settings)
     with _reporting(parent):
         stamps = HealthStamps(str(order.target), "" if parent is None else parent.health)
@@ -69,17 +76,6 @@ def _obey(order: Order) -> int:
         if order.instrumented:
             instrument_runners(app)
         return _serve(app, order, before, stamps, parent, terminal)
-
-
-def _ignore_until_ready() -> None:
-    """Signals for runners, which do not exist yet, must neither end nor suspend this process."""
-    for number in (signal.SIGHUP, *child_process.RESIZE):
-        signal.signal(number, child_process.only_wake)
-    child_process.disregard()
-    # QUIT too, which would leave a core.
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, child_process.leave_at_once)
-    child_process.let_in()
 
 
 @contextlib.contextmanager

@@ -13,11 +13,11 @@ from headrace.cli.arguments import Given, Yes, argument, defining, definition_of
 from headrace.cli.commands import command, group
 from headrace.cli.output import distance, parse_duration, parse_moment, several
 from headrace.cli.session import OperationFault, Session, UsageFault, agreed
+from headrace.errors import HeadraceError, StateError, WorkflowNotFound
 from headrace.model.job import State
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.errors import HeadraceError
     from headrace.workflows.run import WorkflowRun
 
 StateName = Literal["pending", "running", "stopped", "succeeded", "failed", "cancelled"]
@@ -280,8 +280,6 @@ def rm(session: Session, ids: Ids, yes: Yes = False) -> int:
 
 
 def _each(session: Session, ids: list[str], operate: Any, verb: str) -> int:
-    from headrace.errors import StateError, WorkflowNotFound
-
     def reply(app: Headrace, id: str) -> tuple[str, bool, str, HeadraceError | None]:
         try:
             text, done = operate(app, id)

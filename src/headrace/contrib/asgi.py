@@ -60,10 +60,8 @@ def lifespan(app: Headrace) -> Callable[[Any], AbstractAsyncContextManager[dict[
 
 
 def get_app(request: HTTPConnection) -> Headrace:
-    """The application of a request's site, such as ``Depends(get_app)`` in FastAPI. In Starlette call it.
-
-    Raises:
-        OptionsError: the site does not have :func:`lifespan`.
+    """The application of a request's site, such as ``Depends(get_app)`` in FastAPI. In Starlette call it. Raises
+    OptionsError: the site does not have :func:`lifespan`.
     """
     found: Headrace | None = request.scope.get("state", {}).get(_STATE)
     if found is None:

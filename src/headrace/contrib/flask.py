@@ -25,9 +25,8 @@ def init_app(site: Flask, app: Headrace) -> None:
 
     ``current_app`` and ``g`` work in jobs. ``teardown_appcontext`` functions run at the end of each start, with its
     exception; so extensions such as Flask-SQLAlchemy give their connections back. ``site.extensions["headrace"]`` is
-    the application, so ``headrace worker 'module:create_app()'`` finds it. A second site replaces the first one.
-
-    Cost: no round trip.
+    the application, so ``headrace worker 'module:create_app()'`` finds it. A second site replaces the first one. Cost:
+    no round trip.
     """
     if app not in _sites:
 

@@ -21,6 +21,15 @@ from headrace.model.retry import signal_in
 from headrace.protocol import produce
 from headrace.worker.runner.reporting import evidence
 
+try:
+    import sentry_sdk
+except ImportError:
+    raise MissingExtra("this needs sentry-sdk: pip install 'headrace[sentry]'") from None
+
+from sentry_sdk.crons import capture_checkin
+from sentry_sdk.integrations.logging import ignore_logger
+from sentry_sdk.utils import event_from_exception
+
 if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.context import CurrentJob
@@ -51,8 +60,8 @@ def install(
     ``queue.publish``. An error is grouped by the cause that the dashboard and ``headrace events`` know. Snoozes,
     cancellations and interruptions by a shutdown are no errors. A job's first start continues the sender's trace if it
     begins within a minute and was stored with at most 20 others; a retry, and each tick of a schedule, has its own.
-    Raises MissingExtra: ``sentry-sdk`` is not installed. Raises OptionsError: ``report`` is not one of these. Cost: no
-    round trip. With tracing, about 200 bytes of headers for each job.
+    Raises OptionsError: ``report`` is not one of these. Cost: no round trip. With tracing, about 200 bytes of headers
+    for each job.
 
     Args:
         report: ``final``: an error is reported if the job does not run again; ``each``: at every start; a number:
@@ -63,11 +72,6 @@ def install(
         killed: a hook reports jobs that were quarantined, or killed at their hard time limit, whose process could
             not do it; see :meth:`EventHooks.on`.
     """
-    try:
-        import sentry_sdk
-        from sentry_sdk.integrations.logging import ignore_logger
-    except ImportError:
-        raise MissingExtra("this needs sentry-sdk: pip install 'headrace[sentry]'") from None
     number = isinstance(report, int) and not isinstance(report, bool) and report >= 1
     if not number and report not in ("final", "each"):
         raise OptionsError(f"report is 'final', 'each' or the number of a start, not {report!r}")
@@ -94,8 +98,6 @@ class _Told:
 
     @contextlib.contextmanager
     def around(self, job: CurrentJob) -> Generator[None]:
-        import sentry_sdk
-
         with sentry_sdk.isolation_scope() as scope:
             scope.clear_breadcrumbs()
             scope.set_transaction_name(job.task, source="task")
@@ -125,8 +127,6 @@ class _Told:
                 raise raised
 
     def _failed(self, job: CurrentJob, error: BaseException) -> None:
-        import sentry_sdk
-
         if not self._wanted(job, error):
             return
         cause = cause_id(job.task, parse_error(evidence(error, job.attempt, "", hide=job.hide)))
@@ -145,8 +145,6 @@ class _Told:
         return isinstance(self._report, int) and job.attempt >= self._report
 
     def killed(self, events: list[EventRecord]) -> None:
-        import sentry_sdk
-
         meant = [one for one in events if one.kind == "quarantined" or one.facts["error"].startswith("HardTimeLimit")]
         client = self._app.client
         records = client.run(produce.read(client.keys, [one.facts["job"] for one in meant])) if meant else []
@@ -157,8 +155,6 @@ class _Told:
         name = job.headers.get(SCHEDULE, "")
         if not self._monitors or job.tick is None or not name:
             return ""
-        from sentry_sdk.crons import capture_checkin
-
         # Of the job: all its starts are one check-in, whichever runner has them.
         check = hashlib.md5(job.id.encode(), usedforsecurity=False).hexdigest()
         config = monitor_config(self._app, name)
@@ -169,8 +165,6 @@ class _Told:
         """End the check-in, unless the job runs again."""
         if not check or (error is not None and job.will_retry(error)):
             return
-        from sentry_sdk.crons import capture_checkin
-
         capture_checkin(slug(job.headers[SCHEDULE]), check, "ok" if error is None else "error")
 
 
@@ -195,8 +189,6 @@ def monitor_config(app: Headrace, name: str) -> Any:
 
 @contextlib.contextmanager
 def _transaction(job: CurrentJob) -> Generator[Any]:
-    import sentry_sdk
-
     waited = max(0.0, job.token / 1e6 - milliseconds_of(job.id) / 1e3)
     follows = job.attempt == 1 and job.tick is None and waited <= LATE
     headers = {name: job.headers[name] for name in (TRACE, BAGGAGE) if follows and name in job.headers}
@@ -220,8 +212,6 @@ def _transaction(job: CurrentJob) -> Generator[Any]:
 
 @contextlib.contextmanager
 def _publish(act: Submission) -> Generator[None]:
-    import sentry_sdk
-
     if not sentry_sdk.get_client().is_active() or not act.jobs:
         yield
         return
@@ -265,9 +255,6 @@ def _of_killed(event: EventRecord, error: JobError | None, redactor: Redactor) -
 
 
 def _event(error: BaseException) -> tuple[Any, Any]:
-    import sentry_sdk
-    from sentry_sdk.utils import event_from_exception
-
     options = sentry_sdk.get_client().options
     mechanism = {"type": "headrace", "handled": False}
     found: tuple[Any, Any] = event_from_exception(error, client_options=options, mechanism=mechanism)

@@ -181,7 +181,14 @@ class Bell:
     def wait(self, others: Sequence[RawConnection], seconds: float | None) -> list[int]:
         """Sockets that can be read; none when it rang or time was up."""
         own = self.fileno()
-        found = _readable([own, *(wire.fileno() for wire in others)], None if seconds is None else max(0.0, seconds))
+        numbers, left = [own, *(wire.fileno() for wire in others)], None if seconds is None else max(0.0, seconds)
+        if hasattr(select, "poll"):
+            poll = select.poll()
+            for number in numbers:
+                poll.register(number, select.POLLIN)
+            found = [number for number, _ in poll.poll(None if left is None else left * 1000 + 0.5)]
+        else:  # Windows
+            found = select.select(numbers, [], [], left)[0]
         if own in found:
             found.remove(own)
             with contextlib.suppress(BlockingIOError):
@@ -205,13 +212,3 @@ class Bell:
             self.close()
             raise
         return thread
-
-
-def _readable(numbers: list[int], seconds: float | None) -> list[int]:
-    """Descriptors that can be read, waited for so long (None: for ever)."""
-    if not hasattr(select, "poll"):  # Windows
-        return select.select(numbers, [], [], seconds)[0]
-    poll = select.poll()
-    for number in numbers:
-        poll.register(number, select.POLLIN)
-    return [number for number, _ in poll.poll(None if seconds is None else seconds * 1000 + 0.5)]
