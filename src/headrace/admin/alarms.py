@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from headrace.errors import OptionsError
-from headrace.model.activity import (
-    FEWEST,
-    SHARE_WINDOW,
-    AlarmRule,
-    AlarmState,
-    alarm_rule,
-    fields_of,
-    next_state,
-    state_of,
-)
+from headrace.model import activity
 from headrace.model.job_record import Page
 from headrace.protocol import overviews
 from headrace.protocol.operations import AlarmNote, StoredWatch, note_alarms, stored_watches, watch_name
@@ -48,7 +39,7 @@ class AlarmRecord(msgspec.Struct, frozen=True):
     """
 
     name: str
-    state: AlarmState
+    state: activity.AlarmState
     looked_us: int
 
 
@@ -60,7 +51,7 @@ class Alarms:
     """
 
     def __init__(self, client: Client) -> None:
-        self.declared: dict[str, AlarmRule] = {}
+        self.declared: dict[str, activity.AlarmRule] = {}
         self._client = client
 
     def declare(
@@ -99,7 +90,7 @@ class Alarms:
         Cost: none; a look takes two round trips every ten seconds for all alarms.
         """
         bounds = {"delay": delay, "ready": ready, "workers": workers, "failed": failed}
-        rule = alarm_rule(name, bounds, queue, task, for_)
+        rule = activity.alarm_rule(name, bounds, queue, task, for_)
         if name in self.declared:
             raise OptionsError(f"there is an alarm {name!r} already: give it another name")
         if len(self.declared) >= MAX_ALARMS:
@@ -119,18 +110,18 @@ class Alarms:
 def _alarms(found: list[StoredWatch]) -> Page[AlarmRecord]:
     start = watch_name("alarm", "")
     rows = [
-        AlarmRecord(one.name.removeprefix(start), state_of(one.fields), one.held_us)
+        AlarmRecord(one.name.removeprefix(start), activity.state_of(one.fields), one.held_us)
         for one in found
         if one.name.startswith(start)
     ]
     return Page(sorted(rows, key=lambda row: (row.state.raised_us == 0, row.name)), len(rows), None)
 
 
-def look_at_alarms(client: Client, stats: Stats, rules: Collection[AlarmRule]) -> None:
+def look_at_alarms(client: Client, stats: Stats, rules: Collection[activity.AlarmRule]) -> None:
     """Read all figures, and record where the alarms stand; an event tells of each that is raised or cleared. Cost: two
     round trips, one more where statistics have a server of their own. Raises HeadraceError: the store does not answer.
     """
-    every, start = stats.layout.levels[0].cut.name, time.time() - SHARE_WINDOW
+    every, start = stats.layout.levels[0].cut.name, time.time() - activity.SHARE_WINDOW
     labels = {_label_of(rule) for rule in rules if rule.figure == "failed"}
     readings = {label: stats.find(label, start, every=every) for label in labels}
     calls = [single(stored_watches(client.keys)), single(overviews.overview(client.keys, details=False))]
@@ -142,7 +133,7 @@ def look_at_alarms(client: Client, stats: Stats, rules: Collection[AlarmRule]) -
         stats.client.drive(together(counts))
     # Read with the others.
     counted = {label: reading.total() for label, reading in readings.items()}
-    states = {one.name: state_of(one.fields) for one in stored}
+    states = {one.name: activity.state_of(one.fields) for one in stored}
     notes = [
         _judged(rule, states.get(watch_name("alarm", rule.name), NO_STATE), _figure_of(rule, seen, counted), seen.now)
         for rule in rules
@@ -150,19 +141,19 @@ def look_at_alarms(client: Client, stats: Stats, rules: Collection[AlarmRule]) -
     client.run(note_alarms(client.keys, notes))
 
 
-NO_STATE = state_of({})
+NO_STATE = activity.state_of({})
 
 
-def _judged(rule: AlarmRule, state: AlarmState, found: FoundFigure, now: int) -> AlarmNote:
+def _judged(rule: activity.AlarmRule, state: activity.AlarmState, found: FoundFigure, now: int) -> AlarmNote:
     """Where an alarm stands now, and the event that tells it, if it was raised or cleared."""
-    new = next_state(rule, state, found.value, now)
+    new = activity.next_state(rule, state, found.value, now)
     kind, facts = "", dict[str, str | int]()
     if bool(new.raised_us) != bool(state.raised_us):
         kind = "alarm_raised" if new.raised_us else "alarm_cleared"
         about = {"queue": found.queue, "task": found.task}
         facts = {"alarm": rule.name, "rule": rule.words, "value": f"{found.value:.6g}"}
         facts |= {word: text for word, text in about.items() if text}
-    return AlarmNote(watch_name("alarm", rule.name), state.raised_us, fields_of(new), kind, facts)
+    return AlarmNote(watch_name("alarm", rule.name), state.raised_us, activity.fields_of(new), kind, facts)
 
 
 class FoundFigure(NamedTuple):
@@ -171,14 +162,14 @@ class FoundFigure(NamedTuple):
     task: str = ""
 
 
-def _label_of(rule: AlarmRule) -> str:
+def _label_of(rule: activity.AlarmRule) -> str:
     """Where the starts that a share is of are counted."""
     from headrace.stats.resolutions import TASKS  # at first use: a producer must not pay for statistics
 
     return f"{TASKS}/{rule.task}" if rule.task else TASKS
 
 
-def _figure_of(rule: AlarmRule, seen: Overview, counted: Mapping[str, Bucket]) -> FoundFigure:
+def _figure_of(rule: activity.AlarmRule, seen: Overview, counted: Mapping[str, Bucket]) -> FoundFigure:
     """The figure of an alarm; ``counted``: of the last ten minutes, by label."""
     if rule.figure == "failed":
         return FoundFigure(_share(counted[_label_of(rule)]), task=rule.task)
@@ -196,4 +187,4 @@ def _share(bucket: Bucket) -> float:
     from headrace.stats.resolutions import WRONG
 
     wrong, started = sum(bucket[field] for field in WRONG), bucket["started"]
-    return wrong / started if wrong >= FEWEST and started else 0.0
+    return wrong / started if wrong >= activity.FEWEST and started else 0.0

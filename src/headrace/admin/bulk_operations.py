@@ -23,18 +23,7 @@ from headrace.model.job_record import Page, Record
 from headrace.model.limit_rules import is_whole
 from headrace.protocol import index_pages, operations, overviews, produce
 from headrace.protocol.keys import Keys
-from headrace.protocol.operations import (
-    BULK_TASK,
-    BulkOperation,
-    BulkProgress,
-    BulkRequest,
-    CountedPiece,
-    JobFilter,
-    added,
-    operation_of,
-    progress_of,
-    whole_of,
-)
+from headrace.protocol.operations import BulkOperation, BulkProgress, BulkRequest, CountedPiece, JobFilter
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
 from headrace.store.client import Client, Steps, twin, verb
@@ -144,7 +133,7 @@ class BulkOperations:
             request = BulkRequest(verb, which, bound, rate, 0, exact=False, who="", by="")
             for progress in work(self._client, request, keys):
                 done[keys.shard] = progress
-                yield added(done)
+                yield operations.added(done)
 
     @verb
     def get(self, id: str) -> Steps[BulkOperation]:
@@ -167,7 +156,7 @@ class BulkOperations:
         Cost: one round trip for each 100.
         """
         page = yield from own_page(self._client, limit, after)
-        found = [one for record in page if (one := operation_of(record)) is not None]
+        found = [one for record in page if (one := operations.operation_of(record)) is not None]
         if self._client.count > 1:
             found = yield from _wholes(self._client, [one.id for one in found if not shard_of(one.id)])
         return Page(found, page.count, page.next)
@@ -199,9 +188,9 @@ def _parts(client: Client, id: str) -> list[tuple[Keys, str]]:
 def _wholes(client: Client, ids: Sequence[str]) -> Steps[list[BulkOperation]]:
     parts = [part for id in ids for _, part in _parts(client, id)]
     records: list[Record | None] = (yield produce.read(client.keys, parts)) if parts else []
-    found = [None if record is None else operation_of(record) for record in records]
+    found = [None if record is None else operations.operation_of(record) for record in records]
     rows = [list(filter(None, found[n : n + client.count])) for n in range(0, len(found), client.count)]
-    return [whole_of(row) for row in rows if row]
+    return [operations.whole_of(row) for row in rows if row]
 
 
 def _read(client: Client, id: str) -> Steps[BulkOperation]:
@@ -258,7 +247,7 @@ def _stored(client: Client, keys: Keys, id: str, request: BulkRequest) -> Steps[
     while True:
         try:
             args = msgspec.msgpack.encode(((), request))
-            yield operations.store_own(keys, id, {"task": BULK_TASK, "args": args})
+            yield operations.store_own(keys, id, {"task": operations.BULK_TASK, "args": args})
             return
         except StoreFull:
             if not tries:
@@ -266,7 +255,7 @@ def _stored(client: Client, keys: Keys, id: str, request: BulkRequest) -> Steps[
         # A full store takes no job. Its first pieces are done here, until there is room for one.
         tries -= 1
         told = yield _piece(client, keys, request, "", id, told)
-        request = msgspec.structs.replace(request, total=max(0, total - progress_of(told).done))
+        request = msgspec.structs.replace(request, total=max(0, total - operations.progress_of(told).done))
 
 
 def _piece(client: Client, keys: Keys, request: BulkRequest, id: str, name: str, told: bytes) -> Call[bytes]:
@@ -287,7 +276,7 @@ def work(client: Client, request: BulkRequest, keys: Keys, id: str = "") -> Iter
     rate = request.rate / client.count if id else request.rate
     while True:
         told = client.run(_piece(client, keys, request, id, name, told))
-        progress = progress_of(told)
+        progress = operations.progress_of(told)
         yield progress
         if progress.ended:
             return

@@ -20,27 +20,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from headrace.admin import keyspace, keyspace_rules
 from headrace.admin.flow_rules import ENDED, flow_breaches
-from headrace.admin.keyspace import (
-    OF_LIMITS,
-    OF_QUEUES,
-    OF_WORKERS,
-    around_flow,
-    around_names,
-    around_order,
-    around_workers,
-    pages,
-    text_of,
-)
-from headrace.admin.keyspace_rules import (
-    lane_breaches,
-    name_breaches,
-    order_breaches,
-    owner_breaches,
-    queue_breaches,
-    schedule_breaches,
-    start_breaches,
-)
 from headrace.errors import ServerError
 from headrace.model.environment import MOST_EVIDENCE, Finding, Severity
 from headrace.model.ids import FINAL, LENGTH, flow_of, is_node, is_ordered, is_unique, shard_of
@@ -192,7 +173,7 @@ class KeyspaceDoctor:
         began = _waited()
         # Several shards may be on one server.
         prefix = self._keys.prefix if self._keys.count > 1 else ""
-        for page in pages(self._server, self._namespace, size=PIECE, unread=families, prefix=prefix):
+        for page in keyspace.pages(self._server, self._namespace, size=PIECE, unread=families, prefix=prefix):
             self._rest(began, "page")
             for space in page:
                 for sentence in space.violations:
@@ -229,7 +210,7 @@ class KeyspaceDoctor:
             pipe.hmget(self._keys.job(id), *names)
         for id, row in zip(ids, pipe.execute(raise_on_error=False), strict=True):
             if not isinstance(row, Exception):
-                yield (id, *map(text_of, row))
+                yield (id, *map(keyspace.text_of, row))
 
     def _of_structures(self, values: Any) -> None:
         for family in _STRUCTURES:
@@ -245,13 +226,13 @@ class KeyspaceDoctor:
         if place in FINAL:
             at = 0
             while found := self._server.zrange(key, at, at + PIECE - 1):
-                yield list(map(text_of, found))
+                yield list(map(keyspace.text_of, found))
                 at += PIECE
             return
         cursor = 0
         while True:
             cursor, found = self._server.zscan(key, cursor, count=PIECE)
-            yield [text_of(member) for member, _ in found]
+            yield [keyspace.text_of(member) for member, _ in found]
             if not cursor:
                 return
 
@@ -270,7 +251,7 @@ class KeyspaceDoctor:
             self._suspect("order", key, partial(self._of_order, key))
         self._chains |= values["chain"].keys()
         self._followed |= values["after"].keys()
-        for family in (*OF_QUEUES, *OF_WORKERS, *OF_LIMITS):
+        for family in (*keyspace.OF_QUEUES, *keyspace.OF_WORKERS, *keyspace.OF_LIMITS):
             self._known |= {(family, hole) for hole in values[family]}
 
     def _of_names(self, jobs: dict[str, str]) -> None:
@@ -308,31 +289,32 @@ class KeyspaceDoctor:
         return {subject: said for subject, said in found.items() if said}
 
     def _of_flow(self, id: str, node: str = "") -> Iterable[str]:
-        space = around_flow(self._server, self._keys, id)
+        space = keyspace.around_flow(self._server, self._keys, id)
         if node and self._server.exists(self._keys.job(node)) and not space.values["flow"]:
             space.values["job"][node] = {}
         # What no workflow explains may be what a chore is about to remove.
         return flow_breaches(space.values)
 
     def _name_breaches(self, jobs: dict[str, str]) -> Iterable[str]:
-        space = around_names(self._server, self._keys, jobs, filter(None, jobs.values()))
+        space = keyspace.around_names(self._server, self._keys, jobs, filter(None, jobs.values()))
         seconds, micros = self._server.time()
-        return name_breaches(space.values, space.timed, seconds * 1_000_000 + micros)
+        return keyspace_rules.name_breaches(space.values, space.timed, seconds * 1_000_000 + micros)
 
     def _of_order(self, key: str, *jobs: str) -> Iterable[str]:
-        return order_breaches(around_order(self._server, self._keys, key, jobs))
+        return keyspace_rules.order_breaches(keyspace.around_order(self._server, self._keys, key, jobs))
 
     def _everywhere(self) -> Iterator[tuple[str, str]]:
         """Rows, and what the rules say: one reading serves them all, but for the limits, which may be too much."""
-        if space := around_workers(self._server, self._keys, self._known, limits=False):
-            yield from (("claims" if said[:7] == "claims:" else "workers", said) for said in owner_breaches(space))
-            yield from (("starts", said) for said in start_breaches(space) if "says none" not in said)
-            yield from (("queues", said) for said in queue_breaches(space))
-            yield from (("schedules", said) for said in schedule_breaches(space))
+        if space := keyspace.around_workers(self._server, self._keys, self._known, limits=False):
+            for said in keyspace_rules.owner_breaches(space):
+                yield "claims" if said[:7] == "claims:" else "workers", said
+            yield from (("starts", said) for said in keyspace_rules.start_breaches(space) if "says none" not in said)
+            yield from (("queues", said) for said in keyspace_rules.queue_breaches(space))
+            yield from (("schedules", said) for said in keyspace_rules.schedule_breaches(space))
         else:
             self._unread |= {"claims", "workers", "starts", "queues", "schedules"}
-        if space := around_workers(self._server, self._keys, self._known, limits=True):
-            yield from (("held", said) for said in lane_breaches(space.values))
+        if space := keyspace.around_workers(self._server, self._keys, self._known, limits=True):
+            yield from (("held", said) for said in keyspace_rules.lane_breaches(space.values))
         else:
             self._unread.add("held")
         yield from (("waiters", said) for said in self._waiters())
@@ -358,7 +340,7 @@ class KeyspaceDoctor:
             pipe.sismember(self._keys("paused"), queue).exists(*map(self._keys, kinds))
             head, paused, awake = pipe.execute()
             if head and not paused and not awake:
-                yield f"queue {queue}: {text_of(head[0])} is ready, and no worker was woken"
+                yield f"queue {queue}: {keyspace.text_of(head[0])} is ready, and no worker was woken"
 
     # -- counters and claims -------------------------------------------------------------------------------------------
 

@@ -15,19 +15,10 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from headrace import errors
 from headrace.dashboard.dashboard_site import DashboardSite, to
 from headrace.dashboard.page_verbs import body_of, failure_words, form_of, note, note_and_refresh, number_in
 from headrace.dashboard.values_shown import json_text
-from headrace.errors import (
-    DuplicateJob,
-    HeadraceError,
-    LaneFull,
-    PayloadTooLarge,
-    ServerError,
-    SettingsError,
-    StoreFull,
-    StoreUnavailable,
-)
 from headrace.model.hidden_values import Redactor, named_shown
 from headrace.model.job_record import Record
 from headrace.model.notation import size
@@ -157,7 +148,7 @@ async def begin(site: DashboardSite, request: Request) -> Response:
         return await _form(site, request, record, typed, "Nothing was done: an argument cannot be read.", asked)
     try:
         job = await site.app.jobs.aagain(id, changes, request_id=asked)
-    except HeadraceError as error:
+    except errors.HeadraceError as error:
         said = failure_words(error)
         await note(site, request, ("again", "jobs", id), said)
         return await _form(site, request, record, typed, site.redactor.text(said), asked)
@@ -241,8 +232,8 @@ async def make(site: DashboardSite, request: Request) -> Response:
     try:
         kwargs = (form.get("json", "").strip() or "{}").encode() if parameters is None else _typed(parameters)
         job = await site.app.by_name(task, **options).aenqueue_json(b"[]", kwargs)
-    except (HeadraceError, ValueError) as error:
-        said = failure_words(error) if isinstance(error, HeadraceError) else f"Nothing was done: {error}"
+    except (errors.HeadraceError, ValueError) as error:
+        said = failure_words(error) if isinstance(error, errors.HeadraceError) else f"Nothing was done: {error}"
         await note(site, request, ("enqueue", "tasks", task[:200]), said)
         return await _new_page(site, request, task, form, site.redactor.text(said))
     said = f"Job {job.id} was made." if job.fresh else f"Job {job.id} was made before: this makes no other."
@@ -266,10 +257,10 @@ PATH = "/v1/jobs"
 # Bytes of a request besides its arguments.
 _MORE = 16_384
 # What a refusal is to a program that speaks HTTP; all others are errors of the request.
-_STATUS: tuple[tuple[type[HeadraceError], int], ...] = (
-    (PayloadTooLarge, 413), (DuplicateJob, 409), (LaneFull, 429), (StoreFull, 507),
+_STATUS: tuple[tuple[type[errors.HeadraceError], int], ...] = (
+    (errors.PayloadTooLarge, 413), (errors.DuplicateJob, 409), (errors.LaneFull, 429), (errors.StoreFull, 507),
     # The job is good: a program may send it again.
-    (ServerError, 503), (SettingsError, 503),
+    (errors.ServerError, 503), (errors.SettingsError, 503),
 )  # fmt: skip
 
 
@@ -299,9 +290,9 @@ async def take(site: DashboardSite, request: Request) -> Response:
         return JSONResponse({"error": f"this is not a job: {error}"}, 400)
     try:
         job = await site.app.by_name(asked.task, **asked.options).aenqueue_json(bytes(asked.args), bytes(asked.kwargs))
-    except StoreUnavailable:
+    except errors.StoreUnavailable:
         raise
-    except HeadraceError as error:
+    except errors.HeadraceError as error:
         status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
         return JSONResponse({"error": str(error), "type": type(error).__name__}, status)
     return JSONResponse({"id": job.id, "task": job.task, "fresh": job.fresh}, 201 if job.fresh else 200)

@@ -14,33 +14,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.admin.documents import (
-    job_summary,
-    limit_document,
-    limit_numbers,
-    queue_document,
-    runner_document,
-    worker_document,
-)
+from headrace.admin import documents
 from headrace.admin.event_log import ActLog
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import LoadQuestion
 from headrace.admin.workers import named
-from headrace.dashboard import svg_plots
+from headrace.dashboard import needs, svg_plots
 from headrace.dashboard.activity_page import Cause, cause_document, newest_causes
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.figures import NORMAL, SPANS, TimeRange, figures_document
 from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
-from headrace.dashboard.needs import (
-    WhyShown,
-    needs,
-    want_of_room,
-    why_it_waits,
-    why_limit,
-    why_of,
-    why_task,
-    why_worker,
-)
 from headrace.dashboard.values_shown import link
 from headrace.model.activity import HIGH_SHARE, NEWEST, Act, act_of, event_of, newest_act
 from headrace.model.notation import iso
@@ -77,7 +60,7 @@ async def overview(site: DashboardSite, request: Request) -> Response:
         asyncio.gather(site.lost(), site.raised(), _told(site, "deaths", DEATHS, AGE), _told(site, "acts", ACTS, 10)),
     )  # fmt: skip
     deaths, told = [event_of(*row) for row in died], [act_of(*row) for row in acts]
-    found, seen = needs(frame, tasks, server, lost, raised, deaths, told), frame.overview
+    found, seen = needs.needs(frame, tasks, server, lost, raised, deaths, told), frame.overview
 
     def document() -> dict[str, Any]:
         return {
@@ -131,7 +114,7 @@ async def queues(site: DashboardSite, request: Request) -> Response:
 
 
 def _queue_document(queue: QueueFacts, frame: LiveFrame) -> dict[str, Any]:
-    return queue_document(queue, frame.now, frame.overview.served[queue.name])
+    return documents.queue_document(queue, frame.now, frame.overview.served[queue.name])
 
 
 def _by_need(frame: LiveFrame) -> list[QueueFacts]:
@@ -153,7 +136,7 @@ async def queue(site: DashboardSite, request: Request) -> Response:
         request, "queue.html",
         lambda: {
             **_queue_document(found, frame), "running": load.running, "drain": load.drain,
-            "next": [job_summary(job) for job in page.rows], "waits": str(waits) if waits else None,
+            "next": [documents.job_summary(job) for job in page.rows], "waits": str(waits) if waits else None,
             "course": course.document,
         },
         frame=frame, queue=found, load=load, course=course,
@@ -164,16 +147,16 @@ async def queue(site: DashboardSite, request: Request) -> Response:
     )  # fmt: skip
 
 
-async def _why(site: DashboardSite, id: str, name: str) -> WhyShown:
+async def _why(site: DashboardSite, id: str, name: str) -> needs.WhyShown:
     """Why a job waits. Cost: one round trip."""
-    return why_of(await site.client.arun(why(site.client.keys, id)), name, f"/jobs/{id}")
+    return needs.why_of(await site.client.arun(why(site.client.keys, id)), name, f"/jobs/{id}")
 
 
 async def _causes_of(site: DashboardSite, name: str, failed: int) -> Sequence[Cause]:
     return (await newest_causes(site, name, limit=CAUSES))[0] if failed else ()
 
 
-async def _first_of(site: DashboardSite, frame: LiveFrame, name: str) -> WhyShown | None:
+async def _first_of(site: DashboardSite, frame: LiveFrame, name: str) -> needs.WhyShown | None:
     """Why the first job of a task waits; None where none is found. Cost: two round trips where jobs wait."""
     lines = sorted((one for one in frame.queues if one.size), key=lambda one: -one.size)
     places = [f"parked:{name}"] * bool(frame.overview.parked.get(name)) + [f"ready:{one.name}" for one in lines]
@@ -212,7 +195,7 @@ async def task(site: DashboardSite, request: Request) -> Response:
     name, span = name_in(request, "task"), span_of(request)
     frame, course = await asyncio.gather(site.frames.get(), site.course(span, "tasks", name))
     causes, waits = await asyncio.gather(_causes_of(site, name, course.total.failed), _first_of(site, frame, name))
-    fails = why_task(name, course.total, causes[0].line if causes else "", HIGH_SHARE)
+    fails = needs.why_task(name, course.total, causes[0].line if causes else "", HIGH_SHARE)
     plots = [svg_plots.throughput(course), svg_plots.waits(course, "run", "Run"), svg_plots.waits(course)]
     return await site.page(
         request, "task.html",
@@ -230,7 +213,7 @@ async def workers(site: DashboardSite, request: Request) -> Response:
     found = frame.live + frame.overview.silent
     return await site.page(
         request, "workers.html",
-        lambda: {"now": iso(frame.now), "workers": [worker_document(one, frame.now) for one in found]},
+        lambda: {"now": iso(frame.now), "workers": [documents.worker_document(one, frame.now) for one in found]},
         frame=frame, found=found,
     )  # fmt: skip
 
@@ -241,10 +224,10 @@ async def worker(site: DashboardSite, request: Request) -> Response:
     return await site.page(
         request, "worker.html",
         lambda: {
-            **worker_document(found, frame.now),
-            "runner_facts": [runner_document(one, frame.now) for one in found.runners],
+            **documents.worker_document(found, frame.now),
+            "runner_facts": [documents.runner_document(one, frame.now) for one in found.runners],
         },
-        frame=frame, title=f"{found.place} · Workers", worker=found, why=why_worker(frame, found),
+        frame=frame, title=f"{found.place} · Workers", worker=found, why=needs.why_worker(frame, found),
     )  # fmt: skip
 
 
@@ -258,8 +241,8 @@ async def limits(site: DashboardSite, request: Request) -> Response:
     page = await site.read(site.client.arun(read_limits(site.client.keys, (), after, LIMITS)))
     return await site.page(
         request, "limits.html",
-        lambda: {"limits": [limit_document(one) for one in page.rows], "next": page.next},
-        rows=page.rows, count=page.count, after=after, numbers=limit_numbers,
+        lambda: {"limits": [documents.limit_document(one) for one in page.rows], "next": page.next},
+        rows=page.rows, count=page.count, after=after, numbers=documents.limit_numbers,
         more=link("/limits", {"after": page.next}) if page.next else "",
     )  # fmt: skip
 
@@ -268,15 +251,15 @@ async def limit(site: DashboardSite, request: Request) -> Response:
     name = name_in(request, "limit")
     page = await site.read(Limit(site.client, name).avalues(VALUES))
     whole, rows = page.rows[0], page.rows[1:]
+    waits = needs.why_it_waits(whole, rows)
     has = sorted(which.partition(":")[::2] for which, found in page.limited.items() if name in found)
     return await site.page(
         request, "limit.html",
         lambda: {
-            **limit_document(whole), "tasks_and_queues": [":".join(one) for one in has],
-            "values": [limit_document(one) for one in rows], "waits": why_it_waits(whole, rows) or None,
+            **documents.limit_document(whole), "tasks_and_queues": [":".join(one) for one in has],
+            "values": [documents.limit_document(one) for one in rows], "waits": waits or None,
         },
-        waits=why_limit(whole, why_it_waits(whole, rows)), one=whole, rows=rows, has=has, numbers=limit_numbers,
-        most=VALUES,
+        waits=needs.why_limit(whole, waits), one=whole, rows=rows, has=has, numbers=documents.limit_numbers, most=VALUES,
     )  # fmt: skip
 
 
@@ -301,7 +284,7 @@ async def store(site: DashboardSite, request: Request) -> Response:
     return await site.page(
         request, "store.html", document, frame=frame, server=server, schema=SCHEMA, finished=finished,
         longest=sorted((one for one in frame.queues if one.size), key=lambda one: -one.size)[:LONGEST],
-        need=want_of_room(server), kept=sum(finished.values()), settings=settings,
+        need=needs.want_of_room(server), kept=sum(finished.values()), settings=settings,
         url=site.redactor.text(site.app.client.url()),
     )  # fmt: skip
 
