@@ -259,7 +259,8 @@ async def limit(site: DashboardSite, request: Request) -> Response:
             **documents.limit_document(whole), "tasks_and_queues": [":".join(one) for one in has],
             "values": [documents.limit_document(one) for one in rows], "waits": waits or None,
         },
-        waits=needs.why_limit(whole, waits), one=whole, rows=rows, has=has, numbers=documents.limit_numbers, most=VALUES,
+        waits=needs.why_limit(whole, waits), one=whole, rows=rows, has=has, most=VALUES,
+        numbers=documents.limit_numbers,
     )  # fmt: skip
 
 
