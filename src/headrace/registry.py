@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Options that no two tasks have in common.
-_OF_ONE = frozenset({"name", "loose"})
+_OF_ONE = frozenset({"name", "loose"})  # options that no two tasks have in common
 # All sets of this process, for :func:`left_out`.
 _made: WeakSet[Tasks] = WeakSet()
 

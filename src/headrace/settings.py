@@ -380,8 +380,7 @@ def _in_words(text: str) -> str:
     return text.removesuffix(", got a text")
 
 
-# The digits of an id that name its shard hold no greater number.
-MOST_SHARDS = 128
+MOST_SHARDS = 128  # the digits of an id that name its shard hold no greater number
 
 
 def shard_urls(url: str | None, settings: Settings) -> tuple[list[str | None], str]:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from headrace.stats import Stats
     from headrace.stats.reading import Bucket
 
-# Alarms of one application.
-MAX_ALARMS = 100
+MAX_ALARMS = 100  # alarms of one application
 
 
 class AlarmRecord(msgspec.Struct, frozen=True):

@@ -33,12 +33,9 @@ from headrace.tasks.edited_job import check_id
 # Jobs of one piece; seconds that one start does pieces.
 PIECE = 250
 LONGEST_START = 10.0
-# Seconds that an operation is shown after its end.
-KEPT = 7 * 86400
-# A count looks so often at most: a dashboard has 20 round trips in a second.
-LOOKS = 15
-# Pieces that a program does itself where the store is too full for the operation's job.
-ROOM_PIECES = 20
+KEPT = 7 * 86400  # seconds that an operation is shown after its end
+LOOKS = 15  # a count looks so often at most: a dashboard has 20 round trips in a second
+ROOM_PIECES = 20  # pieces that a program does itself where the store is too full for the operation's job
 # Jobs of one look, which takes the server two milliseconds; half as many where errors must be read for their causes.
 EACH = 400
 

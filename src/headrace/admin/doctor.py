@@ -35,10 +35,8 @@ from headrace.store.store import Store
 
 T = TypeVar("T")
 
-# Ids and keys of one piece: less than a millisecond of the server.
-PIECE = 200
-# The share of a server's time that the doctor takes.
-SHARE = 0.05
+PIECE = 200  # ids and keys of one piece: less than a millisecond of the server
+SHARE = 0.05  # the share of a server's time that the doctor takes
 
 _REPAIR = "headrace doctor keyspace --repair"
 REPAIRED = ("no-record", "misplaced", "claims", "counters")

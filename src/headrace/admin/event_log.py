@@ -262,8 +262,7 @@ def _before(since: float) -> str:
 HookFunction = Callable[[list[EventRecord]], object | Coroutine[Any, Any, object]]
 F = TypeVar("F", bound=HookFunction)
 
-# Hooks of one application.
-MOST = 50
+MOST = 50  # hooks of one application
 
 
 class EventHook(msgspec.Struct, frozen=True):

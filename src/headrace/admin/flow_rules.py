@@ -18,8 +18,7 @@ FINAL_WORKFLOW_STATES = ("succeeded", "failed", "cancelled")
 FAILED = ("failed", "cancelled", "quarantined")
 ENDED = ("succeeded", "skipped", *FAILED)
 ACTIVE = ("ready", "scheduled", "running", "parked", "stopped")
-# Chores that a workflow has not ended before.
-COUNTED = ("walk", "roots", "retry", "cancel")
+COUNTED = ("walk", "roots", "retry", "cancel")  # chores that a workflow has not ended before
 
 
 def _number(value: Any) -> int:

@@ -25,8 +25,7 @@ from headrace.store.client import Client, Steps
 
 Order = Literal["asc", "desc"]
 
-# Rows of one page at most: what a page costs must be bounded for every caller.
-MOST = 1000
+MOST = 1000  # rows of one page at most: what a page costs must be bounded for every caller
 
 
 def check_limit(limit: int) -> int:

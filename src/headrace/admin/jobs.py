@@ -28,8 +28,7 @@ from headrace.tasks.reasons import Why, explain
 from headrace.tasks.task import Task
 
 VERBS = ("retry", "cancel", "delete")
-# Jobs of one round trip.
-PIECE = 500
+PIECE = 500  # jobs of one round trip
 
 # What reads a job's values, and how many seconds its failure stays; None: as the settings say.
 Find = Callable[[Record], tuple[ValueReader, float | None]]

@@ -27,8 +27,7 @@ from headrace.protocol.keys import Keys, documented
 if TYPE_CHECKING:
     import redis
 
-# Keys of one page, and members of one reply.
-PAGE = 1000
+PAGE = 1000  # keys of one page, and members of one reply
 
 Values = Mapping[str, dict[str, Any]]
 

@@ -261,8 +261,7 @@ def _holds(record: dict[str, Any], now: int) -> bool:
     return text_of(record.get("st")) not in FINAL and not over
 
 
-# In a class, lanes that are behind a gate have their turn above this.
-PARKED = 2**50
+PARKED = 2**50  # in a class, lanes that are behind a gate have their turn above this
 
 
 def gate_facts(raw: bytes | None) -> tuple[float, int, bool]:

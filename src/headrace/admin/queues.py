@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 # Seconds back for arrivals and mean run; and for the mean run where nothing ended within that time.
 RECENT = 600
 LONG = 86400
-# Seconds ahead within which a scheduled job counts as due.
-SOON = 60
+SOON = 60  # seconds ahead within which a scheduled job counts as due
 
 
 class QueueLoad(msgspec.Struct, frozen=True):
@@ -107,8 +106,7 @@ class LoadQuestion:
         return QueueLoad(queue, target, ready, running, due, paused, arrivals, run, drain, jobs)
 
 
-# Jobs that one round trip of a purge deletes: others must be served in between.
-PURGE = 1000
+PURGE = 1000  # jobs that one round trip of a purge deletes: others must be served in between
 
 
 class Queue:

@@ -23,8 +23,7 @@ from headrace.protocol.overviews import WorkerFacts
 from headrace.settings import Duration, seconds
 from headrace.store.client import Client, Steps, twin, verb
 
-# Seconds between looks for an answer.
-POLL = 0.1
+POLL = 0.1  # seconds between looks for an answer
 # At most this many at once, as for the options of a worker.
 MOST = {"process": 1024, "fork": 1024, "thread": 1024, "async": 100_000}
 

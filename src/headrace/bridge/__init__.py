@@ -19,10 +19,8 @@ from headrace.tasks.envelope import VERSION, EnvelopeReader
 if TYPE_CHECKING:
     from headrace.app import Headrace
 
-# Messages of one round.
-MOST = 200
-# Messages of one queue that may stay behind: every round reads past them.
-MOST_LEFT = 10_000
+MOST = 200  # messages of one round
+MOST_LEFT = 10_000  # messages of one queue that may stay behind: every round reads past them
 
 
 class Unmovable(Exception):

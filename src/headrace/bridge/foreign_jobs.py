@@ -218,8 +218,7 @@ _FIELDS = ("data", "timeout", "result_ttl", "failure_ttl", "retries_left", "retr
            "failure_callback_name", "stopped_callback_name", "repeats_left", "origin")  # fmt: skip
 # Values whose constructors run no code of others.
 _PLAIN = {(one.__module__, one.__name__): one for one in (datetime, date, time, timedelta, timezone, Decimal, UUID)}
-# Bytes that a call may have, unpacked.
-_MOST = 16 * 2**20
+_MOST = 16 * 2**20  # bytes that a call may have, unpacked
 
 
 def rq_in_redis(url: str, queues: Sequence[str], envelopes: Envelopes, *, plain_pickles: bool = False) -> RedisQueues:

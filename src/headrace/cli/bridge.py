@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 app = group("Drain the queues of Celery or RQ into Headrace. Each message becomes the job of the task of its name.")
 
-# Seconds between two looks at empty queues, and after a server that could not be reached.
-PAUSE = 1.0
-# Reasons and ids that the summary shows.
-FEW = 10
+PAUSE = 1.0  # seconds between two looks at empty queues, and after a server that could not be reached
+FEW = 10  # reasons and ids that the summary shows
 
 _From = Annotated[str, option("--from URL", "Where their queues are.", default=False)]
 _Queues = Annotated[str, option("--queues NAMES", "Their queues, with commas between.", default=False)]

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.model.environment import Finding
 
-# The exit code of a doctor that could not look; 1 says that it found something.
-BLIND = 2
+BLIND = 2  # the exit code of a doctor that could not look; 1 says that it found something
 
 
 def doctor(

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from headrace.tasks.reasons import Why
     from headrace.workflows.run import WorkflowRun
 
-# Lines of the log that `show` ends with; `headrace jobs logs` has all.
-TAIL = 20
+TAIL = 20  # lines of the log that `show` ends with; `headrace jobs logs` has all
 
 
 def _journal(output: Output, attempts: Sequence[AttemptRecord]) -> None:

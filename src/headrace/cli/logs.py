@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 # What every record has: anything else on it was given by `extra=`, and is worth a field.
 _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
 
-# Shorter ones would hide innocent words of the log.
-_SECRET_LENGTH = 4
+_SECRET_LENGTH = 4  # shorter ones would hide innocent words of the log
 
 
 def configure(form: str, level: int, secrets: Collection[str] = (), hidden: Iterable[str] = NAMES) -> None:

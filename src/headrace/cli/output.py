@@ -320,8 +320,7 @@ def distance(microseconds: int, now: float) -> str:
     return f"{span(away)} ago" if away >= 0 else f"in {span(-away)}"
 
 
-# Seconds after which a person who waits wants to see something move.
-PATIENCE = 1.0
+PATIENCE = 1.0  # seconds after which a person who waits wants to see something move
 
 
 @contextmanager

@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.protocol.overviews import Overview, QueueFacts
 
-# Jobs that one round trip of a purge deletes: others must be served in between.
-CHUNK = 1000
+CHUNK = 1000  # jobs that one round trip of a purge deletes: others must be served in between
 
 Name = Annotated[str, argument("NAME", "The queue's name.")]
 
-# What lists remark on a parked job.
-UNKNOWN = "no worker here knew its task"
+UNKNOWN = "no worker here knew its task"  # what lists remark on a parked job
 
 app = group("List, pause, resume and purge queues.")
 
@@ -178,8 +176,7 @@ def _purge(session: Session, app: Headrace, name: str, size: int) -> int:
     return removed
 
 
-# Seconds between two looks.
-EVERY = 2.0
+EVERY = 2.0  # seconds between two looks
 # Rows at most: those whose next job waits longest.
 MOST = 50
 _SHOWN = ("ready", "running", "scheduled", "blocked", "parked", "failed", "quarantined")

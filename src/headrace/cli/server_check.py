@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.protocol.overviews import Overview
 
-# One attempt to reach the server, seconds.
-PATIENCE = 5.0
+PATIENCE = 5.0  # one attempt to reach the server, seconds
 
 
 def check_server(app: Headrace, served: Collection[str], warn: Callable[[str], None]) -> tuple[str, str, list[str]]:

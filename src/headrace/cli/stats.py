@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from headrace.stats import Reading, Stats
     from headrace.stats.resolutions import Resolutions
 
-# Buckets of a series at most, where no --every chooses their size.
-FEW = 60
-# Labels below the one that is shown.
-CHILDREN = 50
+FEW = 60  # buckets of a series at most, where no --every chooses their size
+CHILDREN = 50  # labels below the one that is shown
 # Fields of each of them.
 FIELDS = 3
 WATCH = 2.0

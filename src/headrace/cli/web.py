@@ -23,8 +23,7 @@ PORT = 8355
 TOKEN = "HEADRACE_DASHBOARD_TOKEN"  # noqa: S105 (the name of a variable)
 VIEWER = "HEADRACE_DASHBOARD_VIEWER_TOKEN"
 PRODUCER = "HEADRACE_DASHBOARD_PRODUCER_TOKEN"
-# Characters that a token of a person's own has at least.
-SHORTEST = 16
+SHORTEST = 16  # characters that a token of a person's own has at least
 
 
 def dashboard(

@@ -195,8 +195,7 @@ def health(
 
 
 RATE = 100
-# Seconds for a dispatcher to answer.
-ANSWER = 5.0
+ANSWER = 5.0  # seconds for a dispatcher to answer
 # What py-spy says when it may not look: the last, of a process with children.
 _REFUSED = ("permission", "not permitted", "no python processes found")
 

@@ -39,8 +39,7 @@ Authorize: TypeAlias = "Callable[[Request, Record], bool | Awaitable[bool]]"
 
 _SCOPE = "headrace.background"
 _STATE = "headrace"
-# A comment of the stream this often (seconds), so that proxies keep it open.
-ALIVE = 15.0
+ALIVE = 15.0  # a comment of the stream this often (seconds), so that proxies keep it open
 _json = msgspec.json.Encoder().encode
 
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("headrace")
 
 TABLE = "headrace_outbox"
-# Rows that a relay holds at once: one round trip stores their jobs.
-BATCH = 500
+BATCH = 500  # rows that a relay holds at once: one round trip stores their jobs
 # Seconds between two looks at an empty table: the first, and the longest.
 SHORTEST, LONGEST = 0.2, 5.0
 

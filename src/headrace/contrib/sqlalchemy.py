@@ -38,8 +38,7 @@ from sqlalchemy.util import await_only
 
 log = logging.getLogger("headrace")
 
-# An envelope takes less: MySQL chooses the type by the length.
-MOST_BYTES = (1 << 24) - 1
+MOST_BYTES = (1 << 24) - 1  # an envelope takes less: MySQL chooses the type by the length
 
 
 class OutboxWish(msgspec.Struct, frozen=True):

@@ -254,8 +254,7 @@ async def _new_page(
 
 
 PATH = "/v1/jobs"
-# Bytes of a request besides its arguments.
-_MORE = 16_384
+_MORE = 16_384  # bytes of a request besides its arguments
 # What a refusal is to a program that speaks HTTP; all others are errors of the request.
 _STATUS: tuple[tuple[type[errors.HeadraceError], int], ...] = (
     (errors.PayloadTooLarge, 413), (errors.DuplicateJob, 409), (errors.LaneFull, 429), (errors.StoreFull, 507),

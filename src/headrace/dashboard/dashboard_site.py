@@ -46,8 +46,7 @@ from headrace.picture.svg import SECONDS
 from headrace.protocol.operations import server_info
 from headrace.protocol.stats_calls import peek
 
-# Seconds that a layout may take altogether, on a machine that has much else to do.
-DRAWING = 30.0
+DRAWING = 30.0  # seconds that a layout may take altogether, on a machine that has much else to do
 # Seconds that the refresh of a page waits for its picture, and pictures that are kept.
 WAITS = 2.0
 KEPT = 32
@@ -158,10 +157,8 @@ NAVIGATION = (
 
 T = TypeVar("T")
 
-# Readings that are kept.
-READINGS = 256
-# Seconds that a page may take.
-PATIENCE = 5.0
+READINGS = 256  # readings that are kept
+PATIENCE = 5.0  # seconds that a page may take
 # A request with this header refreshes a page that is shown.
 POLL = "x-headrace-poll"
 SAID = "headrace_said"

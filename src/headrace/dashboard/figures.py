@@ -14,8 +14,7 @@ from headrace.stats.reading import Bucket, series_document
 from headrace.stats.resolutions import QUEUES, TASKS, WRONG, Every, histogram_of
 from headrace.store.client import Client, then
 
-# Tasks or queues of one table.
-MOST = 200
+MOST = 200  # tasks or queues of one table
 
 
 class TimeRange(msgspec.Struct, frozen=True):

@@ -54,8 +54,7 @@ MEANS = {
     "delete": "They leave with all their jobs. This cannot be undone.",
 }
 MOST_AT_ONCE = 200
-# Above this many workflows their number must be typed.
-MANY = 100
+MANY = 100  # above this many workflows their number must be typed
 
 
 async def flows(site: DashboardSite, request: Request) -> Response:

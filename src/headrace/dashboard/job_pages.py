@@ -66,8 +66,7 @@ _AGO = re.compile(r"(\d{1,6})\s*(s|m|min|h|d)")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 # Jobs of these states are in one structure, so that a page can go back; of others, if one is named.
 _IN_ONE = ("scheduled", "failed", "quarantined", "cancelled", "succeeded")
-# Behind every id that a page may end with.
-_LAST = "z" * LENGTH
+_LAST = "z" * LENGTH  # behind every id that a page may end with
 
 
 class JobSearch(msgspec.Struct, frozen=True):
@@ -196,8 +195,7 @@ def words_of(text: str, names: Collection[str]) -> list[str]:
 # Jobs of a page, and of one as CSV.
 PAGE = 50
 ROWS = 1000
-# Lines of a job's log that its page shows.
-LINES = 200
+LINES = 200  # lines of a job's log that its page shows
 
 _ID = re.compile(rf"[0-9a-z]{{{LENGTH}}}")
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*", re.DOTALL)
@@ -413,8 +411,7 @@ def _nodes(number: int, which: str) -> str:
     return f"{plural(number, f'{which} job')} {'is a node' if number == 1 else 'are nodes'} of workflows"
 
 
-# Above this many jobs their number must be typed.
-MANY = 100
+MANY = 100  # above this many jobs their number must be typed
 
 _FIELDS = ("state", "queue", "task", "key", "cause")
 

@@ -26,10 +26,8 @@ from headrace.store.client import Client, JointReads, Steps, adriven
 
 T = TypeVar("T")
 
-# Seconds that one read serves all who ask.
-AGE = 2.0
-# Limits that a frame tells of.
-LIMITS = 50
+AGE = 2.0  # seconds that one read serves all who ask
+LIMITS = 50  # limits that a frame tells of
 
 _FLOWS = (WorkflowState.RUNNING, WorkflowState.FAILED)
 

@@ -26,22 +26,17 @@ from headrace.protocol.overviews import QueueFacts, WhyFacts, WorkerFacts
 from headrace.tasks.reasons import reasons
 from headrace.tasks.reasons_of_state import Reason
 
-# Seconds that a job waits while all runners are busy, before that needs a person.
-BUSY_WAIT = 2.0
-# The share of the store's memory limit from which on producers will soon be refused.
-ALMOST = 0.95
-# Microseconds after which an alarm that no worker looked at is not news.
-LOOKED = 600_000_000
+BUSY_WAIT = 2.0  # seconds that a job waits while all runners are busy, before that needs a person
+ALMOST = 0.95  # the share of the store's memory limit from which on producers will soon be refused
+LOOKED = 600_000_000  # microseconds after which an alarm that no worker looked at is not news
 # Microseconds for which the death of a worker is news, and for which an acknowledgement holds.
 NEWS = 3_600_000_000
 HOLDS = 86_400_000_000
 # Needs of one kind from this number on are one, and names that it lists.
 GROUPED = 3
 NAMED = 3
-# Queues that are looked at, the longest first.
-MOST_QUEUES = 50
-# By which verb, and on what, a person acknowledges a need.
-ACKNOWLEDGED = ("acknowledge", "needs")
+MOST_QUEUES = 50  # queues that are looked at, the longest first
+ACKNOWLEDGED = ("acknowledge", "needs")  # by which verb, and on what, a person acknowledges a need
 
 Level = Literal["bad", "warn"]
 

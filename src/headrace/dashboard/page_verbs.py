@@ -29,10 +29,8 @@ log = logging.getLogger("headrace.dashboard")
 
 # A verb may be done whose answer was lost.
 UNANSWERED = "The store did not answer. It may have done what you asked for: look before you ask again."
-# Bytes of a form.
-MOST = 64 * 1024
-# Letters of what an acknowledgement names.
-MOST_MARK = 300
+MOST = 64 * 1024  # bytes of a form
+MOST_MARK = 300  # letters of what an acknowledgement names
 
 _ACT = re.compile(r"/(?P<kind>[a-z]+)/(?P<name>.*)/act/(?P<verb>[a-z]+)", re.DOTALL)
 

@@ -30,12 +30,9 @@ from headrace.schedules.timetables import read_timing, time_of
 from headrace.tasks.bound_task import new_id
 
 PAGE = 50
-# Times to come that the page of a schedule shows.
-COMING = 5
-# Ticks that the list draws of each schedule.
-SPARKS = 12
-# Ticks that the page of a schedule shows at once; the others are folded.
-SHOWN = 10
+COMING = 5  # times to come that the page of a schedule shows
+SPARKS = 12  # ticks that the list draws of each schedule
+SHOWN = 10  # ticks that the page of a schedule shows at once; the others are folded
 
 
 class ScheduleRow(msgspec.Struct, frozen=True):

@@ -35,18 +35,15 @@ from headrace.protocol.limit_verbs import read_limits
 from headrace.protocol.overviews import QueueFacts, store_load, why
 from headrace.tasks.limit import Limit
 
-# Workers that were lost, as the overview tells of them.
-DEATHS = 20
+DEATHS = 20  # workers that were lost, as the overview tells of them
 # Needs that the overview shows at once, and acts among which it looks for those that acknowledge one.
 MOST_NEEDS = 5
 ACTS = 500
 # Tasks and queues that the overview lists; rows of a page of queues.
 TOP = 6
 PAGE = 100
-# Causes of its own that a task's page shows.
-CAUSES = 3
-# Ready jobs that the page of a task looks at, to say why the first one of it waits.
-LOOK = 1000
+CAUSES = 3  # causes of its own that a task's page shows
+LOOK = 1000  # ready jobs that the page of a task looks at, to say why the first one of it waits
 
 
 def span_of(request: Request) -> TimeRange:

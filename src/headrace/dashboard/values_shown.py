@@ -39,8 +39,7 @@ _STATE = Markup(
     '<span class="state s-{0}"><svg class="glyph" viewBox="0 0 12 12" aria-hidden="true"><path d="{1}"/></svg>{0}'
     "</span>"
 )
-# Seconds by which a row may be read later than the frame beside it.
-FRESHER = 3
+FRESHER = 3  # seconds by which a row may be read later than the frame beside it
 # A line that names a frame, and files of Headrace and of Python's own library.
 _FRAME = re.compile(r'  File "([^"]*)"')
 _OURS = re.compile(r"[/\\]headrace[/\\]|^<frozen |[/\\]lib[/\\]python3[^/\\]*[/\\](?!site-packages|dist-packages)")
@@ -169,8 +168,7 @@ WITHHELD = "withheld from viewers"
 # Characters of a value that a page shows; the rest is downloaded.
 MOST = 64 * 1024
 PREVIEW = 120
-# Values that several jobs share, as a page lists them.
-MOST_SHARED = 3
+MOST_SHARED = 3  # values that several jobs share, as a page lists them
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -309,8 +307,7 @@ _IN_ROWS = re.compile(
     r"/(jobs|queues(/.*)?|tasks(/.*)?|workers|workflows|schedules|limits|cache|causes|bulk|activity)?", re.DOTALL
 )
 
-# A text that begins so is a formula to a program for tables.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a text that begins so is a formula to a program for tables
 
 Row = dict[str, Any]
 

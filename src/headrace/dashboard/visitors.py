@@ -58,10 +58,8 @@ class Visitor(msgspec.Struct, frozen=True):
 
 Authorize: TypeAlias = Callable[[Request], "Visitor | Awaitable[Visitor | None] | None"]
 
-# The cookie of the theme that a visitor has chosen.
-THEME = "headrace_theme"
-# Methods that change nothing.
-SAFE = ("GET", "HEAD")
+THEME = "headrace_theme"  # the cookie of the theme that a visitor has chosen
+SAFE = ("GET", "HEAD")  # methods that change nothing
 
 
 def refusal(request: Request, hosts: Collection[str] | None) -> str:
@@ -104,8 +102,7 @@ COOKIE = "headrace_session"
 # Seconds that a session, and that a login code, is good for.
 SESSION = 12 * 3600
 CODE = 300
-# Log-ins that fail, in one second, before further wrong ones are turned away.
-MOST_FAILURES = 5
+MOST_FAILURES = 5  # log-ins that fail, in one second, before further wrong ones are turned away
 
 
 class TokenLogin:

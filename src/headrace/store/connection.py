@@ -44,8 +44,7 @@ from headrace.store.url import Target, check_files
 _pack_command = cast(Any, hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 CONNECT_TIMEOUT = 5.0
-# Seconds for the word of a server that has closed a connection before it read anything.
-PARTING = 0.2
+PARTING = 0.2  # seconds for the word of a server that has closed a connection before it read anything
 # Made once: a driver that is not told its own name and version reads them from the disk for each connection.
 _NAMED: dict[str, Any] = {"driver_info": named()} if (named := getattr(synchronous, "DriverInfo", None)) else {}
 
@@ -77,8 +76,7 @@ def login(target: Target, timeout: float) -> tuple[dict[str, Any], float]:
     return options | found.options, found.end
 
 
-# Commands that are sent as one piece, at most.
-GATHER = 32
+GATHER = 32  # commands that are sent as one piece, at most
 
 
 def packed(commands: Sequence[Sequence[Any]]) -> list[bytes]:
@@ -310,8 +308,7 @@ class _in_time:  # noqa: N801 - as asyncio.timeout, whose error it turns into th
 
 C = TypeVar("C")
 
-# Seconds without a call after which a connection is closed.
-IDLE = 10.0
+IDLE = 10.0  # seconds without a call after which a connection is closed
 
 
 class AllInUse(driver.TimeoutError):

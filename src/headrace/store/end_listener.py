@@ -182,12 +182,9 @@ class LinkLife(msgspec.Struct):
 # A job is looked at again this often (seconds), and this many are at most.
 RECHECK = 5.0
 LOOKS = 1000
-# A change that does not end the job is announced as this.
-CHANGE = "~"
-# Without anything to wait for, the connection is kept for so long (seconds).
-IDLE = 5.0
-# Announcements are asked for longer than until the next look (seconds), which may be late.
-SPARE = 60.0
+CHANGE = "~"  # a change that does not end the job is announced as this
+IDLE = 5.0  # without anything to wait for, the connection is kept for so long (seconds)
+SPARE = 60.0  # announcements are asked for longer than until the next look (seconds), which may be late
 
 
 class EndListener(Reach):

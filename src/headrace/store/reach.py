@@ -28,10 +28,8 @@ from headrace.store.verdict import advice, no_cluster, node_of_a_cluster, not_ap
 
 log = logging.getLogger("headrace.store")
 
-# A caller that has waited for so long (seconds) is told what for.
-SILENCE = 1.0
-# A private server is started again, where need be, from this many failures in a row on.
-REVIVE_AT = 2
+SILENCE = 1.0  # a caller that has waited for so long (seconds) is told what for
+REVIVE_AT = 2  # a private server is started again, where need be, from this many failures in a row on
 
 
 class Reach:

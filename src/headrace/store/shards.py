@@ -42,10 +42,8 @@ log = logging.getLogger("headrace.store")
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Reach)
-# Rows that a page may lie behind, with its own: each shard is asked for all of them.
-MOST_ROWS = 1000
-# A shard that did not answer is left out for so long (seconds).
-AWAY = 5.0
+MOST_ROWS = 1000  # rows that a page may lie behind, with its own: each shard is asked for all of them
+AWAY = 5.0  # a shard that did not answer is left out for so long (seconds)
 
 
 class _Asked(msgspec.Struct):
@@ -169,8 +167,7 @@ class ShardRouter:
         return _Asked(parts, merged)
 
 
-# A place that comes before all lanes.
-_BEFORE = "-1 -"
+_BEFORE = "-1 -"  # a place that comes before all lanes
 
 
 def _lanes_of(shard: int, args: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,10 +24,8 @@ from headrace.clock import monotonic
 Place: TypeAlias = tuple[str, int]
 Ask: TypeAlias = Callable[[Place, Sequence[str]], Any]
 
-# The whole map is asked for at most once in this many seconds, or up to half as many more.
-MAP_PAUSE = 5.0
-# Two nodes that name each other are followed once in this many seconds.
-FOLLOW_PAUSE = 0.1
+MAP_PAUSE = 5.0  # the whole map is asked for at most once in this many seconds, or up to half as many more
+FOLLOW_PAUSE = 0.1  # two nodes that name each other are followed once in this many seconds
 # What a node answers that may have lost the slot without knowing who has it.
 _DOUBTFUL = ("CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY")
 

@@ -26,8 +26,7 @@ from headrace.settings import HIDDEN, Settings, environment_name
 if TYPE_CHECKING:
     from headrace.store.slot_map import SlotMap
 
-# Share of the time that credentials are valid for after which a connection is replaced.
-_USED = 0.8
+_USED = 0.8  # share of the time that credentials are valid for after which a connection is replaced
 
 
 class Login(NamedTuple):
