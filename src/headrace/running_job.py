@@ -15,11 +15,7 @@ from headrace.settings import Duration
 
 
 class RunningJob(Protocol):
-    """What tasks and workflows ask of the job that calls them.
-
-    Attributes:
-        passed_on: the headers that jobs inherit which it makes; None until it makes one.
-    """
+    """What tasks and workflows ask of the job that calls them. ``passed_on``: headers of jobs that it makes."""
 
     passed_on: Mapping[str, str] | None
 

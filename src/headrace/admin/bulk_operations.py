@@ -261,13 +261,9 @@ def _piece(client: Client, keys: Keys, request: BulkRequest, id: str, name: str,
 
 
 def work(client: Client, request: BulkRequest, keys: Keys, id: str = "") -> Iterator[BulkProgress]:
-    """Do pieces on one shard until the last one, as fast as the rate allows; gives how far it is after each.
-
-    Args:
-        id: of the job that does them, beside one on each other shard; empty: a program does.
-
-    Raises:
-        Snooze: the start of the job has had its time.
+    """Do pieces on one shard until the last one, as fast as the rate allows; gives how far it is after each. ``id``: of
+    the job that does them, beside one on each other shard; empty: a program does. Raises Snooze: a start has had its
+    time.
     """
     began, told, done, name = time.monotonic(), b"", -1, id or new_id(keys.shard)
     rate = request.rate / client.count if id else request.rate

@@ -337,11 +337,9 @@ _FIRST: tuple[_Row, ...] = tuple((name, "") for name in _SINGLE)
 
 
 def around_workers(client: Any, keys: Keys, known: Iterable[_Row] = (), *, limits: bool) -> Keyspace | None:
-    """All queues, schedules and workers with what they run; None: too much for one moment, or it changes too fast.
-
-    Args:
-        known: keys of these that exist, by name and hole: of some that nothing leads to, the name is wrong.
-        limits: all limits, too, with what waits for them.
+    """All queues, schedules and workers with what they run, and the ``limits`` with what waits for them; None: too much
+    for one moment, or it changes too fast. ``known``: keys that exist, by name and hole; some of them nothing may lead
+    to.
     """
     wanted = {*_FIRST, *(row for row in known if limits or row[0] not in OF_LIMITS)}
     for look in range(8):

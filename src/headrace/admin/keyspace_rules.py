@@ -396,11 +396,7 @@ def breaches(space: Keyspace, ahead: int = 0) -> Iterator[str]:
 
 
 def violations(client: redis.Redis, namespace: str = "hr", *, ahead: int = 0) -> set[str]:
-    """Everything in a namespace that breaks a promise of the data model, a sentence each; empty is good.
-
-    Args:
-        ahead: microseconds by which the time of a test is ahead.
-    """
+    """What in a namespace breaks a promise of the data model, a sentence each. ``ahead``: microseconds of a test."""
     return {breach for space in read(client, namespace) for breach in breaches(space, ahead)}
 
 

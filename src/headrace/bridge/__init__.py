@@ -57,11 +57,7 @@ class TakenMessages(msgspec.Struct):
 
 
 class MessageSource(Protocol):
-    """The queues of the other system.
-
-    Attributes:
-        errors: what the server behind them raises.
-    """
+    """The queues of the other system. ``errors``: what the server behind them raises."""
 
     errors: tuple[type[Exception], ...]
 
@@ -85,11 +81,8 @@ class MessageSource(Protocol):
 
 
 class Envelopes:
-    """Makes envelopes of the facts of messages, checked as the store will check them. Draws ids; no I/O.
-
-    Args:
-        prefix: of request ids: the other system's name.
-        to: the queue of all jobs; None: the queue of the same name.
+    """Makes envelopes of the facts of messages, checked as the store will check them. Draws ids; no I/O. ``prefix``: of
+    request ids, the other system's name. ``to``: the queue of all jobs; None: the queue of the same name.
     """
 
     def __init__(self, app: Headrace, prefix: str, to: str | None) -> None:

@@ -16,11 +16,7 @@ from typing import NoReturn
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command that ``sys.argv`` names, and leave with its exit code (see ``headrace.cli.session``).
-
-    Args:
-        arguments: the words of a command line; None: those of the program.
-    """
+    """Run the command that ``sys.argv``, or ``arguments``, names, and leave with its exit code; see ``session``."""
     _open_streams()
     try:
         code = _run(list(sys.argv[1:] if arguments is None else arguments))

@@ -100,12 +100,7 @@ def discard(stream: TextIO) -> None:
 
 
 class Output:
-    """One command's way to speak.
-
-    Attributes:
-        json: print JSON instead of text and tables.
-        redactor: hides values by their names, in all that is printed to stdout; None: nothing is hidden.
-    """
+    """One command's way to speak, in JSON or for people. ``redactor`` hides values by name in all of stdout."""
 
     def __init__(self, *, json: bool) -> None:
         self.json = json

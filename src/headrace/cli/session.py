@@ -75,14 +75,9 @@ class Session(msgspec.Struct, frozen=True):
         return app
 
     def view(self, *, stats: bool = False, hide: bool = False) -> Headrace:
-        """As :meth:`app`, for a command that only looks: it starts no private server.
-
-        Args:
-            stats: it looks at the statistics, which may be on a server of their own.
-            hide: it shows what users gave to jobs, and hides secrets in it; see the setting ``redact``.
-
-        Raises:
-            ServerError: no private server runs for this project, and no URL names another server.
+        """As :meth:`app`, for a command that only looks: it starts no private server. ``stats``: at statistics, which
+        may have a server of their own. ``hide``: secrets in what users gave to jobs, see the setting ``redact``. Raises
+        ServerError: no private server runs for this project, and no URL names another server.
         """
         from headrace.model.hidden_values import Redactor
 

@@ -69,11 +69,7 @@ def get_app(request: HTTPConnection) -> Headrace:
 
 
 class BackgroundTasks:
-    """Jobs of one request, with the ``add_task`` of Starlette's class.
-
-    Attributes:
-        jobs: not stored yet.
-    """
+    """Jobs of one request that are not stored yet, with the ``add_task`` of Starlette's class."""
 
     def __init__(self) -> None:
         self.jobs: list[UnsentJob[Any]] = []

@@ -32,11 +32,7 @@ _RETRIES = {"autoretry_for", "retry_kwargs", "max_retries", "default_retry_delay
 
 
 class SharedTask:
-    """A task, called as in Celery. All else is the task's own: ``add.enqueue(1, 2)``, ``add.options(queue="mail")``.
-
-    Attributes:
-        task: the task.
-    """
+    """A task, called as in Celery. All else is the task's own: ``add.enqueue(1, 2)``, ``add.options(queue="mail")``."""
 
     def __init__(self, task: Task[..., Any, Any]) -> None:
         self.task = task

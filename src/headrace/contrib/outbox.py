@@ -40,11 +40,8 @@ _BEGIN = {
 
 
 class OutboxTable(Protocol):
-    """The table, over one connection in autocommit mode, which is made anew when it was closed.
-
-    Attributes:
-        dialect: postgresql, mysql, mariadb or sqlite.
-        errors: what the database raises.
+    """The table, over one connection in autocommit mode, which is made anew when it was closed. ``dialect``:
+    postgresql, mysql, mariadb or sqlite. ``errors``: what the database raises.
     """
 
     dialect: str

@@ -91,11 +91,7 @@ async def read_frame(client: Client, *, details: bool = False) -> LiveFrame:
 
 
 class Shared(Generic[T]):
-    """A reading that all who ask within its age share; while it is under way the others wait for it.
-
-    Attributes:
-        last: what was read last; None before the first.
-    """
+    """A reading that all who ask within its age share, and wait for while it is under way. ``last``: if any."""
 
     def __init__(self, read: Callable[[], Awaitable[T]], age: float = AGE) -> None:
         self.last: T | None = None
@@ -120,11 +116,7 @@ RATE = 25
 
 
 class JointClient(Client):
-    """An application's client, for reads on an event loop; all else is that client's own.
-
-    Attributes:
-        behind: that client.
-    """
+    """An application's client, for reads on an event loop; all else is that of the client ``behind``."""
 
     def __init__(self, client: Client) -> None:
         self.behind = client

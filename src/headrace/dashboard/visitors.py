@@ -106,23 +106,12 @@ MOST_FAILURES = 5  # log-ins that fail, in one second, before further wrong ones
 
 
 class TokenLogin:
-    """Tokens by role, and who has shown one.
-
-    Attributes:
-        tokens: by role; a role without one cannot come in.
-    """
+    """Tokens by role, and who has shown one. A role without a token cannot come in."""
 
     def __init__(
         self, operator: str, viewer: str = "", producer: str = "", *, clock: Callable[[], float] = time.time
     ) -> None:
-        """Make one.
-
-        Args:
-            operator, viewer, producer: the tokens; empty: no visitor has this role.
-
-        Raises:
-            OptionsError: two roles have the same token.
-        """
+        """Take a token a role; empty: no visitor has it. Raises OptionsError: two roles have the same token."""
         self.tokens: dict[Role, str] = {"operator": operator, "viewer": viewer, "producer": producer}
         given = [token for token in self.tokens.values() if token]
         if len(set(given)) < len(given):

@@ -46,12 +46,7 @@ from headrace.store.verdict import verdict
 
 
 class EndLink:
-    """A connection that is subscribed to the ends of some jobs and workflows.
-
-    Attributes:
-        subscribed: channels, as the server knows them.
-        trips: requests sent.
-    """
+    """A connection that is subscribed to the ends of some jobs and workflows, by channel. ``trips``: requests sent."""
 
     def __init__(self, target: Target, timeout: float) -> None:
         """Connect; each reply takes ``timeout`` seconds at most. Raises redis.exceptions.RedisError, OSError."""
@@ -188,11 +183,7 @@ SPARE = 60.0  # announcements are asked for longer than until the next look (sec
 
 
 class EndListener(Reach):
-    """See the module.
-
-    Attributes:
-        fault: why there is no connection, in words; empty while there is one, or nothing to wait for.
-    """
+    """See the module. ``fault``: why there is no connection; empty while there is one, or nothing to wait for."""
 
     def __init__(self, url: str, settings: Settings, shard: int = 0, number: str = "1") -> None:
         super().__init__(url, settings, shard, number)

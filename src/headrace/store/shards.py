@@ -247,11 +247,7 @@ def _name(parts: Sequence[Reach]) -> None:
 
 
 class ShardedStore(Store):
-    """A :class:`Store` of several shards; what it has besides calls is that of home.
-
-    Attributes:
-        away: shards that did not answer, and until when they are left out (monotonic seconds).
-    """
+    """A :class:`Store` of several shards; all but calls is that of home. ``away``: until when one is left out."""
 
     def __init__(self, urls: Sequence[str], settings: Settings, number: str, away: dict[int, float]) -> None:
         super().__init__(urls[0], settings, 0, number)

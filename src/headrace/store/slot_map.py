@@ -31,11 +31,7 @@ _DOUBTFUL = ("CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY")
 
 
 class SlotMap:
-    """The map of one cluster.
-
-    Attributes:
-        asked: how often the whole map was asked for.
-    """
+    """The map of one cluster. ``asked``: how often the whole map was asked for."""
 
     def __init__(self, seeds: Sequence[Place], *, tls: bool) -> None:
         self.asked = 0

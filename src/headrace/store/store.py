@@ -55,12 +55,7 @@ class Slots:
 
 
 class Store(Reach):
-    """The store for threads.
-
-    Attributes:
-        slots: for enqueues.
-        parts: a store for each shard.
-    """
+    """The store for threads. ``slots``: for enqueues. ``parts``: a store for each shard."""
 
     def __init__(self, url: str, settings: Settings, shard: int = 0, number: str = "1") -> None:
         super().__init__(url, settings, shard, number)

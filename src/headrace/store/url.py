@@ -42,11 +42,7 @@ class Login(NamedTuple):
 
 
 class Credentials:
-    """Where each connection gets its user and its password.
-
-    Attributes:
-        source: its name, for messages.
-    """
+    """Where each connection gets its user and its password. ``source``: its name, for messages."""
 
     def __init__(self, source: str, ask: Callable[[], Any]) -> None:
         self.source = source

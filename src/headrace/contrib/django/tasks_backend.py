@@ -53,12 +53,7 @@ async def arun(path: str, alias: str, args: list[Any], kwargs: dict[str, Any]) -
 
 
 class DjangoStart:
-    """One start of a task of Django.
-
-    Attributes:
-        task: of Django.
-        args: with the context, if it takes one.
-    """
+    """One start of a task of Django. ``args``: with the context, if it takes one."""
 
     def __init__(self, path: str, alias: str, args: list[Any], kwargs: dict[str, Any]) -> None:
         job = current_job()
