@@ -50,17 +50,6 @@ class JobReply(msgspec.Struct, frozen=True):
     error: HeadraceError | None = None
 
 
-def apply(client: Client, find: Find, verb: str, ids: Sequence[str]) -> Steps[list[JobReply]]:
-    """Do a verb on each of these jobs; one that refuses does not keep the others from it."""
-    if verb not in VERBS:
-        raise OptionsError(f"there is no verb {verb!r} for jobs by id: there are {', '.join(VERBS)}")
-    replies: list[JobReply] = []
-    chosen = list(dict.fromkeys(ids))
-    for start in range(0, len(chosen), PIECE):
-        replies += yield from _piece(client, find, verb, chosen[start : start + PIECE])
-    return replies
-
-
 def _piece(client: Client, find: Find, verb: str, ids: list[str]) -> Steps[list[JobReply]]:
     refused: dict[str, HeadraceError] = {}
     for id in ids:
@@ -153,7 +142,13 @@ class Jobs:
         Cost: one round trip for each 500 jobs, two to cancel them. Raises OptionsError: there is no such verb. What one
         job raises is in its reply, and stops no other.
         """
-        return apply(self._client, self._find, verb, ids)
+        if verb not in VERBS:
+            raise OptionsError(f"there is no verb {verb!r} for jobs by id: there are {', '.join(VERBS)}")
+        replies: list[JobReply] = []
+        chosen = list(dict.fromkeys(ids))
+        for start in range(0, len(chosen), PIECE):
+            replies += yield from _piece(self._client, self._find, verb, chosen[start : start + PIECE])
+        return replies
 
     def again(self, id: str, changes: Mapping[str, Any] | None = None, *, request_id: str | None = None) -> Job[Any]:
         """A new job of the same task, with the options of a stored one and, but for ``changes``, its arguments.

@@ -127,7 +127,7 @@ MODULES = {
     "worker": "worker", "enqueue": "jobs", "jobs": "jobs", "bulk": "jobs", "workflows": "workflows",
     "queues": "queues", "workers": "workers", "limits": "limits", "cron": "cron", "stats": "stats",
     "server": "server", "acts": "history", "events": "history", "alarms": "history", "top": "queues",
-    "dashboard": "web", "health": "workers", "profile": "workers", "shards": "server", "doctor": "doctor",
+    "dashboard": "web", "health": "workers", "profile": "workers", "shards": "server", "doctor": "server",
     "restored": "server", "acl": "server", "migrate": "server", "outbox": "bridge", "bridge": "bridge",
     "completion": "commands", "demo": "demo",
 }  # fmt: skip

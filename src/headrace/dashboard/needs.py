@@ -125,12 +125,9 @@ def needs(
         found.append(Need("warn", title, words, "/tasks", "statistics", harm=lost))
     told = _acknowledged(frame.now, acts)
     grouped = [_known(need, told) for need in _grouped(_with_alarms(frame, found, alarms))]
-    return sorted(grouped, key=_rank)
-
-
-def _rank(need: Need) -> tuple[bool, bool, int, int]:
-    place = _ORDER.index(need.kind) if need.kind in _ORDER else len(_ORDER)
-    return bool(need.by), need.level != "bad", place, -need.harm
+    places = {kind: place for place, kind in enumerate(_ORDER)}
+    last = len(places)
+    return sorted(grouped, key=lambda one: (bool(one.by), one.level != "bad", places.get(one.kind, last), -one.harm))
 
 
 def _acknowledged(now: int, acts: Iterable[Act]) -> dict[str, tuple[str, int, str]]:

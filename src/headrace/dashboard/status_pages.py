@@ -25,7 +25,7 @@ from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.figures import NORMAL, SPANS, TimeRange, figures_document
 from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
 from headrace.dashboard.values_shown import link
-from headrace.model.activity import HIGH_SHARE, NEWEST, Act, act_of, event_of, newest_act
+from headrace.model.activity import HIGH_SHARE, NEWEST, act_of, event_of, newest_act
 from headrace.model.notation import iso
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol import operations
@@ -129,6 +129,9 @@ async def queue(site: DashboardSite, request: Request) -> Response:
     load = ask.answer(seen)
     found = next((one for one in frame.queues if one.name == name), QueueFacts(name, 0, False, 0, 0))
     waits = await _why(site, page.rows[0].id, "its next job") if page.rows else None
+    # Who paused it, and when: its own record tells only why.
+    acts = await ActLog(site.client).apage(limit=NEWEST) if found.paused else ()
+    pause = newest_act(acts, "pause", "queues", name)
     return await site.page(
         request, "queue.html",
         lambda: {
@@ -137,7 +140,7 @@ async def queue(site: DashboardSite, request: Request) -> Response:
             "course": course.document,
         },
         frame=frame, queue=found, load=load, course=course,
-        pause=await _pause_of(site, name) if found.paused else None, span=span, waits=waits,
+        pause=pause, span=span, waits=waits,
         plots=[svg_plots.backlog(course, lines), svg_plots.throughput(course), svg_plots.waits(course)],
         next_jobs=page.rows,
         workers=[worker for worker in frame.live if name in worker.queues],
@@ -161,11 +164,6 @@ async def _first_of(site: DashboardSite, frame: LiveFrame, name: str) -> needs.W
         return None
     found = await site.client.arun(walk(site.client.keys, places[:WALK], 1, desc=False, looks=LOOK, task=name))
     return await _why(site, found.rows[0][0], "its next job") if found.rows else None
-
-
-async def _pause_of(site: DashboardSite, name: str) -> Act | None:
-    """Who paused a queue, and when: its own record tells only why. Cost: one round trip."""
-    return newest_act(await ActLog(site.client).apage(limit=NEWEST), "pause", "queues", name)
 
 
 async def tasks(site: DashboardSite, request: Request) -> Response:

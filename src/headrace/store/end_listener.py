@@ -367,7 +367,12 @@ class EndListener(Reach):
             calls = [*looks, *(call for question in questions for call in question.calls)]
             replies = iter(self._values(calls, link.run(calls)))
         except BaseException:
-            self._ask_again(questions)
+            with self._lock:
+                self._questions.extendleft(reversed(questions))
+                if self._life is None:
+                    self._leave(_closed())
+                else:
+                    self._life.bell.ring()
             raise
         for id in ids:
             seen = next(replies)
@@ -377,14 +382,6 @@ class EndListener(Reach):
                 self._tell_change(id, seen)
         for question in questions:
             question.tell([next(replies) for _ in question.calls])
-
-    def _ask_again(self, questions: Sequence[EndQuestion]) -> None:
-        with self._lock:
-            self._questions.extendleft(reversed(questions))
-            if self._life is None:
-                self._leave(_closed())
-            else:
-                self._life.bell.ring()
 
     def _batch(self) -> tuple[dict[str, Look], list[EndQuestion], list[str]]:
         ids: dict[str, Look] = {}

@@ -43,14 +43,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_waiting.clear)
 
 
-def _may_look(sock: Any) -> bool:
-    """Whether checking for a reply can be quicker than sleeping, and takes the processor from no job. Not over TLS,
-    with one processor, or in a worker, whose other processes have work meanwhile.
-    """
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return type(sock) is socket.socket and count > 1 and "headrace.worker.supervisor" not in sys.modules
-
-
 class RawConnection:
     """One connection: the driver makes it, its socket and a parser of our own serve it.
 
@@ -70,7 +62,11 @@ class RawConnection:
         self._reader: Any = hiredis.Reader(
             notEnoughData=MORE, replyError=parse_error, protocolError=driver.InvalidResponse
         )
-        self._looks = _may_look(self.sock)
+        # Whether checking for a reply can be quicker than sleeping, and takes the processor from no job: not over TLS,
+        # with one processor, or in a worker, whose other processes have work meanwhile.
+        count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        alone = "headrace.worker.supervisor" not in sys.modules
+        self._looks = type(self.sock) is socket.socket and count > 1 and alone
         self._fruitless = 0
 
     def fileno(self) -> int:
