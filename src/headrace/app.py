@@ -247,19 +247,17 @@ class Headrace:
         A function with one yield, ``def`` or ``async def``; decorated with :func:`contextlib.contextmanager` or its
         asynchronous pair it is taken, too. What is before the yield runs in the runner's main thread, for the kind
         async on its event loop; the runner takes jobs when all lifespans have yielded, in the order of registration.
-        What is after the yield runs when the runner leaves, the last registered first. They have four seconds for
-        that, together; an error there is logged and costs no job. A killed runner leaves nothing.
+        What is after the yield runs when the runner leaves, the last registered first. They have four seconds for that,
+        together; an error there is logged and costs no job. A killed runner leaves nothing.
 
         What it yields is ``current_job().state``. Where several yield something, each must yield a mapping, and these
         are put together. Where one raises before its yield, the runner says why in the log, takes no job and is
-        replaced: after a second, then after twice as long each time, at most 30 seconds.
+        replaced: after a second, then after twice as long each time, at most 30 seconds. Raises OptionsError: it is not
+        such a function, or an asynchronous one for runners without an event loop.
 
         Args:
             kind: of the runners that have it: process, fork (in the child of each job, so for each job), thread (once,
                 for all of its threads), async; or several. Without one: all; a coroutine generator only async ones.
-
-        Raises:
-            OptionsError: it is not such a function, or an asynchronous one for runners without an event loop.
         """
 
         def decorate(function: F) -> F:

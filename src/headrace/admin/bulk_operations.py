@@ -141,16 +141,12 @@ class BulkOperations:
 
     @verb
     def page(self, *, limit: int = 100, after: str | None = None) -> Steps[Page[BulkOperation]]:
-        """Operations, the newest first; those of a week are stored.
+        """Operations, the newest first; those of a week are stored. Cost: one round trip for each 100. Raises
+        OptionsError: an argument is out of range.
 
         Args:
             limit: of Headrace's own jobs that are looked at, 1 to 1000.
             after: ``next`` of the page before.
-
-        Raises:
-            OptionsError: an argument is out of range.
-
-        Cost: one round trip for each 100.
         """
         page = yield from own_page(self._client, limit, after)
         found = [one for record in page if (one := operations.operation_of(record)) is not None]
@@ -176,7 +172,6 @@ class BulkOperations:
 
 
 def _parts(client: Client, id: str) -> list[tuple[Keys, str]]:
-    """The job of an operation on each shard."""
     if client.count == 1:
         return [(client.keys, id)]
     return [(keys, on_shard(id, keys.shard)) for keys in client.shards]

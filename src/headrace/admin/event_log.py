@@ -46,18 +46,14 @@ class EventLog:
     def page(
         self, kinds: Sequence[str] = (), *, limit: int = 100, after: str | None = None, order: Order = "desc"
     ) -> Steps[Page[EventRecord]]:
-        """Events by time.
+        """Events by time. Cost: one round trip. Raises OptionsError: an argument is out of range, or there is no such
+        kind.
 
         Args:
             kinds: only of these; none: all. A page looks at 2,000 events at most.
             limit: 1 to 1000.
             after: ``next`` of the page before, or the id of an event.
             order: ``desc``: the newest first.
-
-        Raises:
-            OptionsError: an argument is out of range, or there is no such kind.
-
-        Cost: one round trip.
         """
         place, size, desc = stream_position(after), check_limit(limit), descending(order)
         call = operations.told(self._client.keys, "events", size, place, desc=desc, kinds=check_kinds(kinds))
@@ -161,17 +157,12 @@ class ActLog:
 
     @verb
     def page(self, *, limit: int = 100, after: str | None = None, order: Order = "desc") -> Steps[Page[Act]]:
-        """Acts by time.
+        """Acts by time. Cost: one round trip. Raises OptionsError: an argument is out of range.
 
         Args:
             limit: 1 to 1000.
             after: ``next`` of the page before, or the id of an act.
             order: ``desc``: the newest first.
-
-        Raises:
-            OptionsError: an argument is out of range.
-
-        Cost: one round trip.
         """
         place, size = stream_position(after), check_limit(limit)
         call = operations.told(self._client.keys, "acts", size, place, desc=descending(order))
@@ -192,6 +183,10 @@ class ActLog:
     ) -> Steps[str]:
         """Record what a person did, after the store has replied; texts are cut to 500 characters.
 
+        Each record carries the hash of the one before it, so that one that was changed or removed shows. Returns the id
+        of the record. Cost: two round trips, and two more for each act that another records meanwhile. Raises
+        OptionsError: there is no such way to act.
+
         Args:
             verb, kind, name: what was done, and to what: ``"retry", "jobs", id``.
             who: the person's name.
@@ -199,16 +194,6 @@ class ActLog:
             scope: what it was done to all of.
             count: how many it was meant for.
             reply: what became of it, in words.
-
-        Returns:
-            the id of the record.
-
-        Raises:
-            OptionsError: there is no such way to act.
-
-        Each record carries the hash of the one before it, so that one that was changed or removed shows.
-
-        Cost: two round trips, and two more for each act that another records meanwhile.
         """
         if by not in MEANS:
             raise OptionsError(f"by must be one of {', '.join(MEANS)}, not {by!r}")

@@ -234,16 +234,12 @@ class Jobs:
 
     @verb
     def own(self, *, limit: int = 100, after: str | None = None) -> Steps[Page[Record]]:
-        """Headrace's own jobs, which no other list shows: calls of hooks and bulk operations, the newest first.
+        """Headrace's own jobs, which no other list shows: calls of hooks and bulk operations, the newest first. Cost:
+        one round trip for each 100. Raises OptionsError: an argument is out of range.
 
         Args:
             limit: 1 to 1000; those that have left meanwhile count.
             after: ``next`` of the page before.
-
-        Raises:
-            OptionsError: an argument is out of range.
-
-        Cost: one round trip for each 100.
         """
         return own_page(self._client, limit, after)
 

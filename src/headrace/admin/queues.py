@@ -141,17 +141,13 @@ class Queue:
 
     @verb
     def pause(self, duration: Duration | None = None, note: str = "") -> Call[bool]:
-        """Let no more jobs of the queue start; those that run go on. False when it was paused already.
+        """Let no more jobs of the queue start; those that run go on. False when it was paused already. Cost: one round
+        trip. Raises OptionsError: ``duration`` is not a number or timedelta above 0.
 
         Args:
             duration: after which workers resume it, counted from now by the server's clock. None: until ``resume``.
             note: why, for people: ``job.why()`` of its jobs, lists and the dashboard show it; 500 characters are kept.
                 Both replace what an earlier pause said.
-
-        Raises:
-            OptionsError: ``duration`` is not a number or timedelta above 0.
-
-        Cost: one round trip.
         """
         # Not even the shortest one may come out as 0, which has no end.
         length = 0 if duration is None else max(1, microseconds(seconds(duration, "duration", zero=False)))
@@ -163,15 +159,12 @@ class Queue:
         return operations.resume(self._client.keys, self.name)
 
     def load(self, target: Duration = 30) -> QueueLoad:
-        """What the queue has to do, and how many jobs at once that wants: for people and for autoscalers.
+        """What the queue has to do, and how many jobs at once that wants: for people and for autoscalers. Cost: one
+        round trip, whatever the number of jobs; two where statistics have a server of their own. Raises OptionsError:
+        ``target`` is not a number or timedelta above 0.
 
         Args:
             target: time within which all ready jobs are to start.
-
-        Raises:
-            OptionsError: ``target`` is not a number or timedelta above 0.
-
-        Cost: one round trip, whatever the number of jobs; two where statistics have a server of their own.
         """
         ask = LoadQuestion(self._client.keys, self._stats(), self.name, target)
         if ask.client is self._client:
@@ -192,12 +185,8 @@ class Queue:
         """Delete the jobs that are ready now; who waits for their results hears that they were cancelled.
 
         Scheduled and running jobs stay, and so do those that come during the purge: workflow nodes that it makes ready,
-        too. Ordered jobs that wait in this queue behind a deleted one are deleted with it.
-
-        Returns:
-            how many were deleted.
-
-        Cost: one round trip per 1,000 jobs.
+        too. Ordered jobs that wait in this queue behind a deleted one are deleted with it. Returns how many were
+        deleted. Cost: one round trip per 1,000 jobs.
         """
         return sum((yield from together([self._purge_shard(keys) for keys in self._client.shards])))
 

@@ -85,15 +85,8 @@ class Workers:
     def stop(self, name: str) -> Steps[WorkerFacts]:
         """Have a worker claim no more and end, as at a first TERM: what runs may finish within its shutdown timeout.
 
-        Returns when the worker has been told. A service manager may start another in its place.
-
-        Args:
-            name: see :meth:`get`.
-
-        Raises:
-            NotFound: no live worker has this name, or it does not listen just now.
-
-        Cost: two round trips.
+        Returns when the worker has been told. A service manager may start another in its place. Cost: two round trips.
+        Raises NotFound: no live worker has this name, see :meth:`get`, or it does not listen just now.
         """
         return _ask(self._client, name, "stop")
 
@@ -101,15 +94,8 @@ class Workers:
     def quiet(self, name: str) -> Steps[WorkerFacts]:
         """Have a worker claim no more, finish its jobs, and stay until it is told to stop, so that you can look at it.
 
-        Its lease and its duties for the store go on. If its dispatcher crashes, the next one claims again.
-
-        Args:
-            name: see :meth:`get`.
-
-        Raises:
-            NotFound: no live worker has this name, or it does not listen just now.
-
-        Cost: two round trips.
+        Its lease and its duties for the store go on. If its dispatcher crashes, the next one claims again. Cost: two
+        round trips. Raises NotFound: no live worker has this name, see :meth:`get`, or it does not listen just now.
         """
         return _ask(self._client, name, "quiet")
 
@@ -118,15 +104,12 @@ class Workers:
 
         The interpreter of a runner writes them on a signal, also while C code holds its lock, and runs no Python code
         for it: nothing is interrupted, and a job notices nothing. Of coroutines only the one that runs has a stack.
+        Cost: two round trips, and one for each tenth of a second until the answer. Raises NotFound: no live worker has
+        this name, or it does not answer.
 
         Args:
             name: see :meth:`get`.
             timeout: the longest wait for the answer, which takes about a third of a second.
-
-        Raises:
-            NotFound: no live worker has this name, or it does not answer.
-
-        Cost: two round trips, and one for each tenth of a second until the answer.
         """
         end = monotonic() + seconds(timeout, "timeout")
         worker, request = self._client.drive(_asking(self._client, name))

@@ -183,7 +183,6 @@ def sketch(graph: Graph, width: int) -> str:
 
 
 def _follow(session: Session, run: WorkflowRun, worker: DemoWorker, say: Callable[[str], None]) -> list[Package]:
-    """Show a bar on a terminal until the workflow has ended; return its report."""
     scanned = False
     with bar_of(session.output, None, "jobs") as tell:
         while not (record := run.refresh()).state.final:
@@ -200,7 +199,6 @@ def _follow(session: Session, run: WorkflowRun, worker: DemoWorker, say: Callabl
 
 
 def _survived(nodes: Iterable[NodeRecord]) -> list[str]:
-    """A sentence for each job that succeeded after a crash or a failure."""
     found: list[str] = []
     for node in nodes:
         job = node.job

@@ -255,7 +255,6 @@ def _kept(record: WorkflowRecord, now: float) -> str:
 
 
 def tables(output: Output, nodes: Sequence[NodeRecord], now: float) -> None:
-    """One table, in the order given: the states are together."""
     if not nodes:
         return
     output.heading("jobs")

@@ -443,7 +443,6 @@ def _look_at_servers(app: Headrace, found: list[Finding]) -> None:
 
 
 def _unserved(app: Headrace) -> list[Finding]:
-    """Shards without a worker, where others have one."""
     from headrace.model.environment import Finding
     from headrace.protocol.overviews import overview
 

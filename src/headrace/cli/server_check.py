@@ -156,17 +156,14 @@ def sight_of(
     target: Target, settings: Settings, patience: float, *,
     shards: Sequence[tuple[str, Keys]] = (), measured: bool = True,
 ) -> Sight:  # fmt: skip
-    """Ask a server what it says of itself; what it refuses to tell is None.
+    """Ask a server what it says of itself; what it refuses to tell is None. Cost: one connection, two round trips, and
+    at most a hundred more where those are measured. Raises redis.exceptions.RedisError, OSError: it did not answer, or
+    refuses INFO.
 
     Args:
         patience: seconds that one reply may take.
         shards: URL and keys of each shard.
         measured: measure the time of round trips, too.
-
-    Raises:
-        redis.exceptions.RedisError, OSError: it did not answer, or refuses INFO.
-
-    Cost: one connection, two round trips, and at most a hundred more where those are measured.
     """
     with contextlib.closing(RawConnection(target, patience)) as link:
         began = time.time()

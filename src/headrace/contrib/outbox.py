@@ -78,7 +78,6 @@ def handed_over(works: Sequence[Pending]) -> list[str]:
 
 
 def deletion(count: int) -> str:
-    """The statement that deletes ``count`` rows by id."""
     return f"DELETE FROM {TABLE} WHERE id IN ({', '.join('?' * count)})"  # noqa: S608
 
 
@@ -164,7 +163,6 @@ class Relay:
         return refused
 
     def waiting(self) -> int:
-        """How many rows wait."""
         return int(self._ask(_COUNT)[0][0])
 
     def refused(self) -> list[tuple[str, int, str]]:

@@ -103,14 +103,12 @@ class SessionDeferral:
     def __init__(
         self, client: Client, engines: Sequence[Any], ambient: Callable[[], Any] | None, after_commit: bool | str
     ) -> None:
-        """Use :func:`install`."""
         self._client = client
         self._engines = engines
         self._ambient = ambient
         self._default = after_commit
 
     def transaction(self, wish: Any, /) -> SessionWorks | OutboxWorks | None:
-        """See :class:`headrace.tasks.deferral.Deferral`."""
         given = self._default if wish is None else wish
         into_outbox = given == "outbox" or isinstance(given, OutboxWish)
         if given is False:
@@ -133,7 +131,6 @@ class SessionDeferral:
         return OutboxWorks(works) if into_outbox else works
 
     def outbox(self, database: str | None, /) -> EngineOutbox:
-        """See :class:`headrace.tasks.deferral.Deferral`."""
         engine = sqlalchemy.create_engine(database) if database else next(iter(self._engines), None)
         if not isinstance(engine, Engine):
             raise OptionsError(
@@ -173,7 +170,6 @@ class SessionWorks:
         event.listen(session, "after_transaction_end", self._after_end)
 
     def add(self, work: Pending, /) -> None:
-        """See :class:`headrace.tasks.deferral.Transaction`."""
         self._works.setdefault(self._innermost(), []).append(work)
 
     def _innermost(self) -> SessionTransaction:
@@ -217,7 +213,6 @@ class OutboxWorks:
         self._works = works
 
     def add(self, work: Pending, /) -> None:
-        """See :class:`headrace.tasks.deferral.Transaction`."""
         # Packed here, where the caller hears of what cannot be.
         keep(work, self._works.seal)
         self._works.add(work)
@@ -251,7 +246,6 @@ class EngineOutbox:
         self._connection: Any = None
 
     def run(self, statement: str, values: Sequence[Any] = (), /) -> list[tuple[Any, ...]]:
-        """See :class:`headrace.contrib.outbox.OutboxTable`."""
         if self._connection is None:
             self._connection = self._engine.connect()
         for number in range(len(values)):
@@ -261,7 +255,6 @@ class EngineOutbox:
         return [tuple(row) for row in result] if result.returns_rows else []
 
     def close(self) -> None:
-        """See :class:`headrace.contrib.outbox.OutboxTable`."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.invalidate()

@@ -111,7 +111,6 @@ class JobSearch(msgspec.Struct, frozen=True):
 
     @property
     def arguments(self) -> list[tuple[str, str]]:
-        """Names and values of arguments that are asked for."""
         return [(name, value.strip('"')) for name, value in _ARGUMENT.findall(self.args)]
 
     @property
@@ -387,7 +386,6 @@ def _many(number: int, words: str) -> str:
 
 
 async def _ask(site: DashboardSite, request: Request, verb: str, ids: list[str], back: str) -> Response:
-    """The page that asks. Cost: one round trip."""
     for id in ids:
         try:
             check_id(id)

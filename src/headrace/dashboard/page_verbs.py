@@ -56,7 +56,6 @@ async def body_of(request: Request, most: int) -> bytes:
 
 
 def number_in(form: Form, field: str) -> float | None:
-    """A number of a form; None where its field is empty."""
     text = form.get(field, "").strip()
     try:
         number = float(text) if text else None

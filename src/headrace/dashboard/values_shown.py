@@ -287,7 +287,6 @@ def shared_values(records: Sequence[Record], redactor: Redactor) -> list[tuple[s
 
 
 def result(record: Record, redactor: Redactor, sight: Sight = "all") -> Shown | None:
-    """What a job returned; None where it has returned nothing."""
     if record.packed_result is None:
         return None
     if sight == "none":

@@ -138,7 +138,6 @@ class TokenLogin:
         return self._codes.pop(code, 0.0) > self._clock()
 
     def role_of(self, token: str) -> Role | None:
-        """Whose token this is."""
         found: Role | None = None
         for role in ROLES:
             wanted = self.tokens[role]
@@ -176,7 +175,6 @@ class TokenLogin:
         return Visitor(role, role)
 
     def admit(self, request: Request, response: Response, role: Role) -> None:
-        """Let a browser in: the response sets the cookie."""
         text = f"{role}.{int(self._clock()) + SESSION}.{secrets.token_hex(8)}"
         response.set_cookie(
             COOKIE,
@@ -191,7 +189,6 @@ class TokenLogin:
         )
 
     def dismiss(self, request: Request, response: Response) -> None:
-        """End a session: its cookie comes in no more."""
         cookie, now = request.cookies.get(COOKIE, ""), self._clock()
         if self.session(cookie) is not None:
             self._dismissed = {one: end for one, end in self._dismissed.items() if end > now}

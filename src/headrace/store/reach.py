@@ -71,7 +71,6 @@ class Reach:
 
     @property
     def shards(self) -> list[tuple[Target, Keys]]:
-        """Where each shard is, and its keys."""
         return [(part.target, part.keys) for part in self.parts]
 
     @property

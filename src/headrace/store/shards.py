@@ -82,7 +82,6 @@ class ShardRouter:
                 return _Asked([(self._last, call)], _only)
 
     def _bound(self, words: Sequence[Any], otherwise: int) -> int:
-        """The shard whose key or prefix this is."""
         own = (n for n, keys in enumerate(self._keys) for word in words if str(word).startswith(keys.prefix))
         return next(own, otherwise)
 
@@ -175,7 +174,6 @@ def _lanes_of(shard: int, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _next(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the next structure begins, if there is one."""
     return {"behind": 1, "place": "", "last": _outside(args) if args["names"] > 1 else None}
 
 

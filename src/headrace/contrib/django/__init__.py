@@ -63,7 +63,6 @@ def install(app: Headrace, *, after_commit: bool | str = True) -> None:
 
 
 def _close_all() -> None:
-    """Close all connections of this thread, and the pools behind them."""
     for connection in connections.all(initialized_only=True):
         connection.close()
         if getattr(connection, "pool", None) is not None:
@@ -74,7 +73,6 @@ class DatabaseDeferral:
     """The transactions of Django's connections; see :class:`headrace.tasks.deferral.Deferral`."""
 
     def __init__(self, client: Client, after_commit: bool | str) -> None:
-        """Use :func:`install`."""
         self._client = client
         self._default = after_commit
         self._in_test = False
@@ -96,14 +94,12 @@ class DatabaseDeferral:
         return str(wish), False
 
     def transaction(self, wish: Any, /) -> DatabaseTransaction | None:
-        """See :class:`headrace.tasks.deferral.Deferral`."""
         alias, into_outbox = self.meant(wish)
         if not alias or not self._is_open(connections[alias]):
             return None
         return DatabaseTransaction(self._client, connections[alias], into_outbox)
 
     def outbox(self, database: str | None, /) -> ConnectionOutbox:
-        """See :class:`headrace.tasks.deferral.Deferral`."""
         alias, _ = self.meant(database or True)
         return ConnectionOutbox(connections[alias])
 
@@ -146,7 +142,6 @@ class DatabaseTransaction:
         self._into_outbox = into_outbox
 
     def add(self, work: Pending, /) -> None:
-        """See :class:`headrace.tasks.deferral.Transaction`."""
         if self._into_outbox:
             keep(work, self._client.keys.seal)
             with self._connection.cursor() as cursor:
@@ -225,13 +220,11 @@ class ConnectionOutbox:
         self._connection = connection
 
     def run(self, statement: str, values: Sequence[Any] = (), /) -> list[tuple[Any, ...]]:
-        """See :class:`headrace.contrib.outbox.OutboxTable`."""
         with self._connection.cursor() as cursor:
             cursor.execute(statement.replace("?", "%s"), list(values) or None)
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 
     def close(self) -> None:
-        """See :class:`headrace.contrib.outbox.OutboxTable`."""
         self._connection.close()
 
 

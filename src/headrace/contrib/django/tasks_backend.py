@@ -203,7 +203,6 @@ class JobsBackend:
 
 
 def backend_of(package: str) -> Any:
-    """The class of a backend over this package."""
     parts: dict[str, Any] = {
         "types": import_module(f"{package}.base"),
         "missing": import_module(f"{package}.exceptions").TaskResultDoesNotExist,

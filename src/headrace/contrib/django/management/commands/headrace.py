@@ -42,5 +42,4 @@ class Command(BaseCommand):
         self.run_from_argv([sys.argv[0], "headrace", *args])
 
     def add_arguments(self, parser: Any) -> None:
-        """Any words."""
         parser.add_argument("args", nargs="*")
