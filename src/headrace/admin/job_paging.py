@@ -128,34 +128,16 @@ def state_of(state: State | str) -> State:
 
 
 def query_of(
-    state: State | str,
-    queue: str | None,
-    task: str | None,
-    key: str | None,
-    limit: int,
-    after: str | None,
-    order: str,
-    since: datetime | None,
-    until: datetime | None,
-    values: bool,
-) -> JobQuery:
+    state: State | str, queue: str | None, task: str | None, key: str | None, limit: int, after: str | None, order: str,
+    since: datetime | None, until: datetime | None, values: bool,
+) -> JobQuery:  # fmt: skip
     score, id, index = (0, "", "") if after is None else position(after, "after")
     low, high = window(since, until)
     for kind, name in (("queue", queue), ("task", task)):
         if name is not None:
             check_name(kind, name)
-    return JobQuery(
-        state_of(state),
-        queue,
-        task,
-        key,
-        check_limit(limit),
-        (index, score, id) if index else None,
-        descending(order),
-        low,
-        high,
-        values,
-    )
+    last = (index, score, id) if index else None
+    return JobQuery(state_of(state), queue, task, key, check_limit(limit), last, descending(order), low, high, values)
 
 
 # Round trips that one page takes at most when it filters, and jobs that it looks at in each: what a page costs must not

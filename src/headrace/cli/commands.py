@@ -15,6 +15,7 @@ from typing import Annotated, Any, Concatenate, Literal, ParamSpec, get_args, ge
 import typer
 from typer.core import TyperGroup
 
+from headrace import __version__
 from headrace.cli.arguments import Flags, argument, flag, option, parameters
 from headrace.cli.output import Output, aside, plain
 from headrace.cli.session import ExitCode, Session, explain, last_word
@@ -168,8 +169,6 @@ _OPTIONS = {
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from headrace import __version__
-
         print(f"headrace {__version__}")
         raise typer.Exit
 

@@ -8,6 +8,7 @@ from headrace.cli.arguments import Yes, argument, option
 from headrace.cli.commands import command, group
 from headrace.cli.output import distance, local, parse_moment, several
 from headrace.cli.session import OperationFault, Session, confirm
+from headrace.model.notation import iso
 
 Name = Annotated[str, argument("NAME", "The schedule's name.")]
 Overlap = Annotated[
@@ -59,8 +60,6 @@ def next_(
     session: Session, name: Name, count: Annotated[int, option("--count -n N", "How many.", min=1, max=1000)] = 5
 ) -> None:
     """Show when the next jobs of a schedule are due, with their jitter."""
-    from headrace.model.notation import iso
-
     with session.view(hide=True) as headrace:
         times = headrace.schedules[name].next(count)
     for time in times:

@@ -54,14 +54,11 @@ def acts(
         page = app.acts.page(limit=limit, after=after, order=order)
     now = time.time()
     session.output.listing(
-        map(act_document, page),
-        ("when", "who", "by", "act", "on", "reply"),
+        map(act_document, page), ("when", "who", "by", "act", "on", "reply"),
         [(distance(one.at_us, now), one.who, one.by, one.verb, _what(one), one.reply) for one in page],
-        keep=("when",),
-        spare="reply",
+        keep=("when",), spare="reply", following=page.next,
         empty="no act is recorded yet: headrace records the verbs of the dashboard and of this program",
-        following=page.next,
-    )
+    )  # fmt: skip
 
 
 def _verify(session: Session, file: Path | None) -> None:
@@ -143,14 +140,11 @@ def list_alarms(session: Session) -> None:
     now = time.time()
     rows = [
         (
-            one.name,
-            f"raised {distance(one.state.raised_us, now)}" if one.state.raised_us else "-",
-            one.state.shown if one.state.raised_us else "-",
-            one.state.words,
-            distance(one.looked_us, now),
+            one.name, f"raised {distance(one.state.raised_us, now)}" if one.state.raised_us else "-",
+            one.state.shown if one.state.raised_us else "-", one.state.words, distance(one.looked_us, now),
         )
         for one in found
-    ]
+    ]  # fmt: skip
     session.output.listing(
         map(alarm_document, found), ("alarm", "state", ">figure", "rule", "looked at"), rows,
         keep=("alarm", "state"), spare="rule",

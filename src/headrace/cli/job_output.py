@@ -30,16 +30,11 @@ def _journal(output: Output, attempts: Sequence[AttemptRecord]) -> None:
     output.heading(f"attempts ({left_out:,} in between are not kept)" if left_out else "attempts")
     rows = [
         (
-            one.number,
-            "failed, retried" if one.outcome == "retry" else one.outcome,
-            local(one.started_us),
-            lasted(one.ready_us, one.started_us),
-            lasted(one.started_us, one.ended_us),
-            one.worker,
-            _what_happened(one),
+            one.number, "failed, retried" if one.outcome == "retry" else one.outcome, local(one.started_us),
+            lasted(one.ready_us, one.started_us), lasted(one.started_us, one.ended_us), one.worker, _what_happened(one),
         )
         for one in attempts
-    ]
+    ]  # fmt: skip
     columns = (">#", "outcome", "started", ">waited", ">ran", "worker", "error")
     output.table(columns, rows, keep=("#", "outcome", "started"), spare="error")
 
@@ -110,12 +105,9 @@ def _took(record: Record) -> str:
 
 def _attempts(record: Record) -> str:
     counts = (
-        (record.failures, "failed"),
-        (record.crashes, "crashed"),
-        (record.interruptions, "interrupted"),
-        (record.snoozes, "snoozed"),
-        (record.limited, "limited"),
-    )
+        (record.failures, "failed"), (record.crashes, "crashed"), (record.interruptions, "interrupted"),
+        (record.snoozes, "snoozed"), (record.limited, "limited"),
+    )  # fmt: skip
     words = ", ".join(f"{count} {word}" for count, word in counts if count)
     return f"{record.attempt}" + (f" ({words})" if words else "")
 
@@ -185,14 +177,9 @@ def ordered(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
 
 def row(record: WorkflowRecord, now: float) -> tuple[object, ...]:
     return (
-        record.id,
-        record.definition,
-        record.state,
-        f"{record.total:,}",
-        percent(record.progress),
-        distance(record.created_us, now),
-        _remark(record, now),
-    )
+        record.id, record.definition, record.state, f"{record.total:,}", percent(record.progress),
+        distance(record.created_us, now), _remark(record, now),
+    )  # fmt: skip
 
 
 def _remark(record: WorkflowRecord, now: float) -> str:

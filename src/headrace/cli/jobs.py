@@ -96,14 +96,11 @@ def list_(
         seen = app.overview() if ready and not session.output.json else None
     now = time.time()
     session.output.listing(
-        map(job_summary, records),
-        ("id", "state", "task", "queue", ">since", "remark"),
+        map(job_summary, records), ("id", "state", "task", "queue", ">since", "remark"),
         [(r.id, r.state, r.task, r.queue, distance(_since(r), now), _remark(r)) for r in records],
-        keep=("id", "state", "since"),
-        spare="remark",
+        keep=("id", "state", "since"), spare="remark", following=following,
         empty="no jobs here" + (", so far: the next page may hold some" if following else ""),
-        following=following,
-    )
+    )  # fmt: skip
     if seen is not None:
         queues.tell_unserved(session.output, seen, sorted(ready))
 
@@ -381,16 +378,11 @@ def list_bulk(session: Session) -> None:
     now = time.time()
     rows = [
         (
-            one.id,
-            one.request.verb,
-            one.request.which.words,
-            one.state,
-            one.words,
-            distance(one.request.bound_us, now),
-            one.request.who,
+            one.id, one.request.verb, one.request.which.words, one.state, one.words,
+            distance(one.request.bound_us, now), one.request.who,
         )
         for one in found
-    ]
+    ]  # fmt: skip
     session.output.listing(
         map(_facts_of, found), ("id", "verb", "jobs", "state", "done", "began", "who"), rows,
         keep=("id",), spare="who", empty="no bulk operation was started within a week",

@@ -34,14 +34,11 @@ def list_(
     with session.view() as headrace:
         page = headrace.limits.page(after, limit)
     session.output.listing(
-        map(limit_document, page),
-        ("limit", "by", "numbers", ">running", ">waiting", "next start"),
+        map(limit_document, page), ("limit", "by", "numbers", ">running", ">waiting", "next start"),
         [(one.name, one.by or "-", *_columns(one, page.now / 1e6)) for one in page],
-        keep=("limit",),
+        keep=("limit",), following=page.next, note=f"{page.count:,} in all" if page.next else "",
         empty="there is no limit: workers declare the limits of their code when they start",
-        following=page.next,
-        note=f"{page.count:,} in all" if page.next else "",
-    )
+    )  # fmt: skip
 
 
 def _limit(headrace: Headrace, name: str) -> Limit:

@@ -14,6 +14,7 @@ from headrace.cli.commands import command, group
 from headrace.cli.output import Output, bar_of, moment, number, one_line, several, span
 from headrace.cli.session import OperationFault, Session, confirm
 from headrace.errors import HeadraceError, StoreUnavailable
+from headrace.model.notation import iso
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -206,8 +207,6 @@ def top(
 
 def document(seen: Overview) -> dict[str, Any]:
     """What is shown, for programs."""
-    from headrace.model.notation import iso
-
     queues = [
         {"name": queue.name, "ready": queue.size, "delay": delay, "paused": queue.paused, "workers": workers}
         for queue, delay, workers in _rows(seen)

@@ -302,12 +302,8 @@ def _move(session: Session, url: str) -> None:
 def _bars(session: Session) -> Any:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns: tuple[Any, ...] = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
+    text: Any = TextColumn("{task.description}")
+    columns = (text, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     quiet = session.output.json or not sys.stderr.isatty()
     return Progress(*columns, console=session.output.console(sys.stderr), disable=quiet)
 

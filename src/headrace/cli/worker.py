@@ -87,22 +87,13 @@ def worker(
     command = instrumented(discreet(given_command, session.settings["url"]))
     given: dict[str, Any] = {"processes": processes, "forks": forks, "threads": threads, "concurrency": concurrency}
     options = WorkerOptions(
-        **{name: number for name, number in given.items() if number is not None},
-        queues=parse_queues(queues),
-        burst=burst,
-        max_jobs=max_jobs,
-        max_idle=max_idle or 0.0,
-        recycle_jobs=recycle_jobs,
+        **{name: number for name, number in given.items() if number is not None}, queues=parse_queues(queues),
+        burst=burst, max_jobs=max_jobs, max_idle=max_idle or 0.0, recycle_jobs=recycle_jobs,
         recycle_memory=recycle_memory or 0,
-    )
+    )  # fmt: skip
     form = "json" if session.output.json else log
-    settings = session.settings | {
-        "shutdown_timeout": shutdown_timeout,
-        "log": form,
-        "metrics": metrics,
-        "preload": preload,
-    }
-    session = Session(session.output, settings, session.debug)
+    more = {"shutdown_timeout": shutdown_timeout, "log": form, "metrics": metrics, "preload": preload}
+    session = Session(session.output, session.settings | more, session.debug)
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
     if reload is not None and VARIABLE not in os.environ:
         if command != given_command:

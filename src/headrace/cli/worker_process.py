@@ -18,6 +18,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from headrace import __version__
 from headrace.cli import logs
 from headrace.cli.output import Output, one_line, several, span
 from headrace.cli.session import ApplicationFault, ExitCode, Session, UsageFault, exit_of, explain
@@ -195,8 +196,6 @@ def _checked_server(app: Headrace, options: WorkerOptions) -> tuple[str, str, li
 
 
 def _banner(app: Headrace, target: str, options: WorkerOptions, server: str, metrics: str) -> dict[str, str]:
-    from headrace import __version__
-
     return {
         "headrace": f"{__version__}, process {os.getpid()} on {socket.gethostname()}",
         "app": f"{target}, {several(len(app.tasks), 'task')}",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headrace.cli.arguments import Given, Yes, argument, defining, definition_of, option, values_of
 from headrace.cli.commands import command, group
-from headrace.cli.output import distance, parse_duration, parse_moment, several
+from headrace.cli.output import distance, late_bar, parse_duration, parse_moment, several
 from headrace.cli.session import OperationFault, Session, UsageFault, agreed
 from headrace.errors import HeadraceError, StateError, WorkflowNotFound
 from headrace.model.job import State
@@ -105,15 +105,11 @@ def list_(
             records += page
     now = time.time()
     session.output.listing(
-        map(workflow_summary, records),
-        ("id", "definition", "state", ">jobs", ">done", "created", "remark"),
+        map(workflow_summary, records), ("id", "definition", "state", ">jobs", ">done", "created", "remark"),
         [job_output.row(record, now) for record in records],
-        keep=("id", "state", "created"),
-        spare="remark",
-        empty="no workflow here",
-        note=f"{len(records):,} of {several(page.count, 'workflow')}",
-        following=page.next,
-    )
+        keep=("id", "state", "created"), spare="remark", following=page.next,
+        empty="no workflow here", note=f"{len(records):,} of {several(page.count, 'workflow')}",
+    )  # fmt: skip
 
 
 @command(app, "viz")
@@ -293,7 +289,6 @@ def _each(session: Session, ids: list[str], operate: Any, verb: str) -> int:
 
 
 def _long(session: Session, run: WorkflowRun, verb: Callable[[], Any]) -> Any:
-    from headrace.cli.output import late_bar
     from headrace.workflows.verbs import READ
 
     done = count(READ, READ)

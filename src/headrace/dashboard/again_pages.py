@@ -165,13 +165,9 @@ async def _stored(site: DashboardSite, id: str) -> tuple[Record, dict[str, Any]]
 
 
 async def _form(
-    site: DashboardSite,
-    request: Request,
-    record: Record,
-    arguments: list[ArgumentField],
-    problem: str = "",
+    site: DashboardSite, request: Request, record: Record, arguments: list[ArgumentField], problem: str = "",
     asked: str | None = None,
-) -> Response:
+) -> Response:  # fmt: skip
     return await site.page(
         request, "arguments.html", lambda: {"id": record.id, "task": record.task}, status=400 if problem else 200,
         title=f"Run {record.task or 'it'} again", job=record, task=record.task, arguments=arguments, problem=problem,

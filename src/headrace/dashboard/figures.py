@@ -89,16 +89,10 @@ def summed(bucket: Bucket, fields: Sequence[str]) -> int:
 def figures_of(name: str, bucket: Bucket) -> TaskFigures:
     run, wait = bucket.histogram("run"), bucket.histogram("wait")
     return TaskFigures(
-        name,
-        bucket["started"],
-        bucket["succeeded"],
-        summed(bucket, WRONG),
-        bucket["retried"],
-        (run.percentile(50), run.percentile(95)),
-        (wait.percentile(50), wait.percentile(95)),
-        run.mean * run.count,
-        run.mean,
-    )
+        name, bucket["started"], bucket["succeeded"], summed(bucket, WRONG), bucket["retried"],
+        (run.percentile(50), run.percentile(95)), (wait.percentile(50), wait.percentile(95)),
+        run.mean * run.count, run.mean,
+    )  # fmt: skip
 
 
 class Course(msgspec.Struct, frozen=True):

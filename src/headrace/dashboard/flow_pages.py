@@ -204,14 +204,9 @@ def _shares(record: WorkflowRecord) -> list[tuple[str, int, float]]:
 
 
 async def _draw(
-    site: DashboardSite,
-    request: Request,
-    record: WorkflowRecord,
-    nodes: Sequence[NodeRecord],
-    jobs: Sequence[NodeRecord],
-    view: View,
-    boxes: int,
-) -> tuple[Drawing | None, int, int]:
+    site: DashboardSite, request: Request, record: WorkflowRecord, nodes: Sequence[NodeRecord],
+    jobs: Sequence[NodeRecord], view: View, boxes: int,
+) -> tuple[Drawing | None, int, int]:  # fmt: skip
     """The picture of a workflow, or of what is near one of its jobs; the number of that job, else 0; and the boxes."""
     if form_wanted(request):
         return None, 0, 0

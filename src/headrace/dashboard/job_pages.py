@@ -282,13 +282,9 @@ def _takes(record: Record, search: JobSearch, site: DashboardSite, sight: Sight)
 
 def _holds(record: Record, wanted: str, site: DashboardSite, sight: Sight) -> bool:
     shown = (
-        record.id,
-        record.task,
-        record.key,
-        site.redactor.text(record.note),
-        preview(record, site.redactor, sight),
-        error_line(record, site.redactor),
-    )
+        record.id, record.task, record.key, site.redactor.text(record.note),
+        preview(record, site.redactor, sight), error_line(record, site.redactor),
+    )  # fmt: skip
     return any(wanted in part.lower() for part in shown)
 
 
@@ -417,25 +413,17 @@ _FIELDS = ("state", "queue", "task", "key", "cause")
 async def bulks(site: DashboardSite, request: Request) -> Response:
     found = await site.read(BulkOperations(site.client).apage())
     return await site.page(
-        request,
-        "bulks.html",
-        lambda: {"operations": [bulk_document(one) for one in found]},
-        title="Bulk operations",
-        operations=found,
-    )
+        request, "bulks.html", lambda: {"operations": [bulk_document(one) for one in found]},
+        title="Bulk operations", operations=found,
+    )  # fmt: skip
 
 
 async def bulk(site: DashboardSite, request: Request) -> Response:
     one, frame = await asyncio.gather(BulkOperations(site.client).aget(request.path_params["id"]), site.frames.get())
     return await site.page(
-        request,
-        "bulk.html",
-        lambda: bulk_document(one),
-        frame=frame,
-        title=f"{one.request.verb} many",
-        one=one,
+        request, "bulk.html", lambda: bulk_document(one), frame=frame, title=f"{one.request.verb} many", one=one,
         tended=bool(frame.live),
-    )
+    )  # fmt: skip
 
 
 def _asked(fields: Any) -> tuple[str, JobFilter]:
@@ -484,16 +472,11 @@ async def begin(site: DashboardSite, request: Request) -> Response:
         )
     visitor = visitor_of(request)
     try:
+        # The id is of the question: a form that is sent twice starts one.
         one = await site.app.bulk.astart(
-            verb,
-            which,
-            who=visitor.name if visitor else "?",
-            by="dashboard",
-            rate=int(rate),
-            total=counted,
-            # Of the question: a form that is sent twice starts one.
+            verb, which, who=visitor.name if visitor else "?", by="dashboard", rate=int(rate), total=counted,
             id=form.get("operation"),
-        )
+        )  # fmt: skip
     except HeadraceError as error:
         await note(site, request, (verb, "jobs", ""), failure_words(error), scope=which.words)
         raise

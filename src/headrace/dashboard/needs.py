@@ -259,11 +259,9 @@ def _of_tasks(frame: LiveFrame, tasks: list[TaskFigures]) -> Iterator[Need]:
             yield Need("bad", title, words, f"/tasks/{quoted(name)}", "parked", name, number)
     for one in tasks:
         if one.failed >= FEWEST and one.share > HIGH_SHARE:
-            words, link = (
-                f"{plural(one.failed, 'start')} failed for good or crashed.",
-                f"/causes?task={quoted(one.name)}",
-            )
-            yield Need("bad", f"{percent(one.share)} of {one.name} fail", words, link, "failing", one.name, one.failed)
+            title, link = f"{percent(one.share)} of {one.name} fail", f"/causes?task={quoted(one.name)}"
+            words = f"{plural(one.failed, 'start')} failed for good or crashed."
+            yield Need("bad", title, words, link, "failing", one.name, one.failed)
 
 
 def _of_ends(frame: LiveFrame) -> Iterator[Need]:

@@ -376,16 +376,12 @@ def _overview(_: Args, told: list[Overview]) -> Overview:
             queues.setdefault(queue.name, []).append(queue)
         for worker in one.workers:
             workers.setdefault(worker.owner, []).append(worker)
+    # A worker registers at each, with its version.
     return Overview(
-        max(one.now for one in told),
-        _added(one.states for one in told),
-        [_queue(queues[name]) for name in sorted(queues)],
-        [_worker(parts) for parts in workers.values()],
-        _added(one.parked for one in told),
-        sum(one.bytes for one in told),
-        # A worker registers at each.
-        told[0].deploys,
-    )
+        max(one.now for one in told), _added(one.states for one in told),
+        [_queue(queues[name]) for name in sorted(queues)], [_worker(parts) for parts in workers.values()],
+        _added(one.parked for one in told), sum(one.bytes for one in told), told[0].deploys,
+    )  # fmt: skip
 
 
 def _added(counts: Any) -> dict[str, int]:
@@ -396,15 +392,11 @@ def _added(counts: Any) -> dict[str, int]:
 
 
 def _queue(parts: list[QueueFacts]) -> QueueFacts:
+    oldest, note = (one.oldest for one in parts if one.oldest), (one.note for one in parts if one.note)
     return QueueFacts(
-        parts[0].name,
-        sum(one.size for one in parts),
-        any(one.paused for one in parts),
-        min((one.oldest for one in parts if one.oldest), default=0),
-        max(one.until for one in parts),
-        next((one.note for one in parts if one.note), ""),
-        sum(one.held for one in parts),
-    )
+        parts[0].name, sum(one.size for one in parts), any(one.paused for one in parts), min(oldest, default=0),
+        max(one.until for one in parts), next(note, ""), sum(one.held for one in parts),
+    )  # fmt: skip
 
 
 def _worker(parts: list[WorkerFacts]) -> WorkerFacts:
@@ -415,15 +407,11 @@ def _worker(parts: list[WorkerFacts]) -> WorkerFacts:
 def _load(_: Args, told: list[StoreLoad]) -> StoreLoad:
     fullest = max(told, key=lambda one: one.memory / one.max_memory if one.max_memory else 0.0)
     return StoreLoad(
-        max(one.now for one in told),
-        _added(one.ready for one in told),
-        frozenset(name for one in told for name in one.paused),
-        _counted([one.running for one in told]),
-        _counted([one.due for one in told]),
-        min((one.first_tick for one in told if one.first_tick), default=0),
-        fullest.memory,
-        fullest.max_memory,
-    )
+        max(one.now for one in told), _added(one.ready for one in told),
+        frozenset(name for one in told for name in one.paused), _counted([one.running for one in told]),
+        _counted([one.due for one in told]), min((one.first_tick for one in told if one.first_tick), default=0),
+        fullest.memory, fullest.max_memory,
+    )  # fmt: skip
 
 
 def _counted(told: list[CountedQueues]) -> CountedQueues:

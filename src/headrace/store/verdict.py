@@ -46,15 +46,9 @@ def verdict(error: Exception, target: Target, doing: str, *, private: bool = Fal
         return "again" if private and isinstance(fault, UrlError) else fault
     # By class too: the driver takes the code that it knows off the text.
     again = (
-        driver.ConnectionError,
-        driver.TimeoutError,
-        driver.ReadOnlyError,
-        driver.ClusterDownError,
-        driver.MasterDownError,
-        driver.TryAgainError,
-        driver.AskError,
-        OSError,
-    )
+        driver.ConnectionError, driver.TimeoutError, driver.ReadOnlyError, driver.ClusterDownError,
+        driver.MasterDownError, driver.TryAgainError, driver.AskError, OSError,
+    )  # fmt: skip
     if isinstance(error, again) or text.startswith(_AGAIN):
         return "again"
     return ServerError(f"{target.shown} answered to {doing}: {text}")
@@ -156,14 +150,9 @@ def _speaks(text: str, target: Target) -> str:
 
 # How a connection ends that was made, and then spoke in a way that the other end did not expect.
 _ENDED = (
-    "reset by peer",
-    "closed by server",
-    "closed the connection",
-    "EOF occurred",
-    "alert",
-    "Broken pipe",
+    "reset by peer", "closed by server", "closed the connection", "EOF occurred", "alert", "Broken pipe",
     "Connection lost",
-)
+)  # fmt: skip
 # What a TLS client says of a port that answers in another way, or waits for more.
 _PLAIN = ("WRONG_VERSION_NUMBER", "handshake", "Timeout connecting", "UNEXPECTED_EOF", "RECORD_LAYER")
 
