@@ -104,9 +104,9 @@ class Keyspace(msgspec.Struct):
 
 def text_of(value: Any) -> str:
     """A stored value as text, whatever its bytes; empty for None."""
-    return (
-        value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else "" if value is None else str(value)
-    )
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return "" if value is None else str(value)
 
 
 def class_of(lane: str) -> str:

@@ -101,7 +101,7 @@ def _drain(
 def _stopped_by_signals() -> threading.Event:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda _number, _frame: stop.set())
     return stop
 
 

@@ -93,10 +93,5 @@ def quick(words: Sequence[str]) -> int | None:
             numbers.append(int(word))
         else:
             return None
-    return probe(
-        numbers[0] if numbers else None,
-        ready="--ready" in flags,
-        json="--json" in flags,
-        app=chosen.get("--app"),
-        url=chosen.get("--url"),
-    )
+    worker, app, url = numbers[0] if numbers else None, chosen.get("--app"), chosen.get("--url")
+    return probe(worker, ready="--ready" in flags, json="--json" in flags, app=app, url=url)

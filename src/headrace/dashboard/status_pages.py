@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
@@ -80,7 +80,9 @@ async def overview(site: DashboardSite, request: Request) -> Response:
     )  # fmt: skip
 
 
-async def _told(site: DashboardSite, line: str, rows: int, age: float) -> Sequence[tuple[str, dict[str, str]]]:
+async def _told(
+    site: DashboardSite, line: Literal["acts", "deaths"], rows: int, age: float
+) -> Sequence[tuple[str, dict[str, str]]]:
     call = operations.told(site.client.keys, line, rows)
     return (await site.reading((line,), lambda: site.client.arun(call), age)).rows
 

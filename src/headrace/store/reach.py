@@ -190,11 +190,8 @@ class Reach:
     def patience(self) -> Generator[None]:
         """Around making a connection in a thread: a network may keep silent for as long as that may take."""
         # Told by a thread of its own, for the first connection of a program over a network only.
-        timer = (
-            None
-            if self._checked or self._told or "path" in self.target.options
-            else threading.Timer(SILENCE, self.tell_waiting)
-        )
+        near = self._checked or self._told or "path" in self.target.options
+        timer = None if near else threading.Timer(SILENCE, self.tell_waiting)
         if timer is not None:
             timer.daemon = True
             try:
