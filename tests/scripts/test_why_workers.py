@@ -4,8 +4,9 @@ import pytest
 
 from headrace.model.form import Form
 from headrace.model.job import StartNote
-from headrace.protocol import consume, produce
+from headrace.protocol import consume, overviews, produce
 from headrace.protocol import stats_calls as counts
+from headrace.protocol.keys import Keys
 from headrace.protocol.overviews import RunnerFacts
 from headrace.settings import Settings
 from headrace.stats.resolutions import layout_of
@@ -80,6 +81,16 @@ def test_a_worker_with_several_kinds_is_busy_as_far_as_its_heartbeat_says(stage:
     assert why(stage, id).code == "jobs_ahead"
     says(stage, "runner_facts", runner_facts(RunnerFacts(kind="process", job="x", task="b", since=1, holds=1)))
     assert why(stage, id).code == "all_busy"
+
+
+def test_a_worker_of_several_shards_is_busy_as_far_as_its_heartbeat_says(stage: Stage) -> None:
+    stage.register(tasks=KNOWN, facts=["sizes", "process:1"])
+    (id,) = stage.put()
+    # Of a job at another shard.
+    says(stage, "runner_facts", runner_facts(RunnerFacts(kind="process", job="x", task="b", since=1, holds=1)))
+    (seen,) = stage.run(overviews.why(Keys("hr", 0, "3"), id)).workers
+    assert (seen.held, seen.busy) == (1, True)
+    assert not stage.run(overviews.why(stage.keys, id)).workers[0].busy
 
 
 def test_other_queues_come_first(stage: Stage) -> None:

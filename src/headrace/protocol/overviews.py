@@ -263,7 +263,7 @@ class WorkerSeen(msgspec.Struct, frozen=True):
         kind: of the job's task in this worker; empty: it does not know the task.
         kinds: of its runners; empty: it has not said.
         size: jobs of the task's kind that it runs at once.
-        held: jobs of this kind that it holds; where it has runners of several kinds, at its last heartbeat.
+        held: jobs of this kind that it holds; of runners of several kinds or several shards, at its last heartbeat.
         lease: when its lease ends; 0: it was given up.
         heard: when it renewed its lease last; 0: unknown.
         claimed: when it claimed last, or began.
@@ -399,18 +399,19 @@ def _fields(names: tuple[str, ...], values: list[Any]) -> dict[str, str]:
     return {name: _text(value) for name, value in zip(names, values, strict=False) if value is not None}
 
 
-def _worker(row: list[Any]) -> WorkerSeen:
+def _worker(row: list[Any], *, many: bool) -> WorkerSeen:
     owner, ends, held, kind, place, queues, sizes, lease, claimed, draining, weights, since, runners = row[:13]
     said = bool(_text(runners))
     told = {"queues": _text(queues), "sizes": _text(sizes), "runner_facts": _text(runners) or "[]"}
     facts = WorkerFacts(_text(owner), moment(ends), held, told)
     runners, kind = tuple(facts.runners), _text(kind)
-    # A heartbeat may be some seconds old, the store's count is not, but tells nothing of kinds.
-    of_kind = sum(runner.holds for runner in runners if runner.kind == kind)
+    # A heartbeat may be some seconds old, the store's count is not, but tells nothing of kinds and of other shards.
+    if many or len(facts.sizes) != 1:
+        held = sum(runner.holds for runner in runners if runner.kind == kind)
     length = number(lease)
     return WorkerSeen(
         place=_text(place) or _text(owner), queues=facts.queues, kind=kind, kinds=tuple(facts.sizes),
-        size=facts.sizes.get(kind, 0), held=held if len(facts.sizes) == 1 else of_kind, owner=_text(owner),
+        size=facts.sizes.get(kind, 0), held=held, owner=_text(owner),
         lease=facts.lease, heard=facts.lease - length if length and facts.lease else 0,
         claimed=number(claimed) or number(since), draining=bool(draining), weighted=bool(weights), runners=runners,
         bare=said and len(runners) < MOST_RUNNERS and all(runner.kind != kind for runner in runners),
@@ -436,7 +437,8 @@ def why(keys: Keys, id: str) -> Call[WhyFacts]:
         now, kind, values, flow, place, others, gates, live, workers, server = reply
         return WhyFacts(
             id, now, _text(kind), _fields(FIELDS, values), _fields(FLOW_FIELDS, flow), _named(place),
-            tuple(map(_other, others)), tuple(map(_gate, gates)), live, tuple(map(_worker, workers)), _named(server),
+            tuple(map(_other, others)), tuple(map(_gate, gates)), live,
+            tuple(_worker(row, many=keys.count > 1) for row in workers), _named(server),
             namespace=keys.prefix.strip("{}:").rpartition(":")[0],
         )  # fmt: skip
 
