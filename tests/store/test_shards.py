@@ -134,6 +134,14 @@ def test_jobs_of_a_key_live_on_one_shard(app: Headrace) -> None:
     assert len({min(found) for found in by_key.values()}) == SHARDS
 
 
+def test_jobs_of_a_key_in_one_list_start_in_its_order(app: Headrace) -> None:
+    """Their ids, which decide between jobs of one moment, were drawn at random."""
+    noop = app.tasks["noop"].options(key="k")
+    jobs = [noop.job(n) for n in range(50)]
+    app.enqueue_many(jobs)
+    assert run(app, "running") == [job.id for job in jobs]
+
+
 def test_a_request_id_makes_one_job_by_every_verb(app: Headrace) -> None:
     noop = app.tasks["noop"]
     for name in ("order-1", "order-2", "order-3", "order-4", "order-5"):

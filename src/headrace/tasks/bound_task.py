@@ -13,7 +13,7 @@ from headrace.errors import OptionsError
 from headrace.model.form import Form, NewJob, Options, form_of, of_call
 from headrace.model.headers import added, packed
 from headrace.model.hidden_values import with_all
-from headrace.model.ids import id_at, make_tail, ordered_id, shard_of, unique_id
+from headrace.model.ids import id_at, make_tail, on_shard, ordered_id, shard_of, unique_id
 from headrace.model.options import CallOptions
 from headrace.model.signature import Signature, Unchecked, check_by, unique_name
 from headrace.protocol import overviews, produce
@@ -277,7 +277,8 @@ class BoundTask(Generic[P, R]):
     def placed(self, id: str, name: str) -> str:
         """An id that was drawn for a job that may live anywhere, or another where it may not."""
         fixed = name or self._place or self._options.after or self._limits()
-        return new_id(self._shard(name)) if fixed else id
+        # Of one chunk, ids follow each other, as their jobs shall start.
+        return on_shard(id, self._shard(name)) if fixed else id
 
     def _limits(self) -> Any:
         known = self.context.tasks.get(self.task)
