@@ -26,7 +26,7 @@ from headrace.protocol.consume import Note
 from headrace.settings import Settings
 from headrace.worker.dispatcher.claim_demand import QueueKnowledge
 from headrace.worker.dispatcher.core import FAREWELL
-from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Heard
+from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Heard, Orphaned
 from headrace.worker.dispatcher.store_session import SCRIPTS
 from headrace.worker.messages import Begun, Done, Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
@@ -241,6 +241,18 @@ def made(kinds: tuple[str, ...] = ("thread",), queues: tuple[str, ...] = ("a",),
     world = World(Random(1), Settings(lease=600, startup_profiling=False), options, kinds)
     world.calm()
     return world
+
+
+def test_a_worker_whose_supervisor_died_leaves_a_shard_where_it_sleeps() -> None:
+    """Of three shards only those left at once whose jobs went back and woke it there; the others kept their lease."""
+    options = WorkerOptions(queues=QueueOrder(("a",)), threads=2)
+    world = World(Random(1), Settings(lease=600, startup_profiling=False), options, ("thread",), 3)
+    world.calm()
+    world.told(Orphaned())
+    world.turn()
+    world.calm(0.0)
+    assert world.core.worker.phase == "left"
+    assert not any(session.store.owners for session in world.sessions)
 
 
 def test_each_connection_loads_all_that_a_worker_calls_from_its_start_to_its_first_end() -> None:

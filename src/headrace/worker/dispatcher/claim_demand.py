@@ -14,7 +14,7 @@ tasks of crowded kinds only, so that one costs no more where nothing waits, or w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -148,10 +148,12 @@ class ClaimDemand:
         own_may_wait: whether ready own jobs may wait; own_room: how many may be claimed. They take no room of others.
         freed: kinds of runners that got room since this was last read.
         asking: number of the claim that asks for what was broadcast; 0: none does.
+        runner_rooms: see :meth:`Assignment.rooms`.
     """
 
     def __init__(self, worker: Worker, desk: Desk, assignment: Assignment) -> None:
-        self._assignment = assignment
+        # Of several shards one asks for all.
+        self.runner_rooms: Callable[[float], dict[Kind, int]] = assignment.rooms
         # Of several shards each reads them.
         self.freed = set[Kind]() if desk.many else assignment.freed
         self._kinds = worker.kinds
@@ -216,7 +218,7 @@ class ClaimDemand:
         if freed:
             self._refused -= freed
             freed.clear()
-        rooms = self._assignment.rooms(now)
+        rooms = self.runner_rooms(now)
         # Their runners start with the first own job.
         self.own_room = rooms.pop(OWN, OWN_AT_ONCE)
         return {kind: max(0, room - coming) for kind, room in rooms.items() if kind not in self._refused}

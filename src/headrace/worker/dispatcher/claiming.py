@@ -19,6 +19,7 @@ from headrace.model.job import Claim, JobError
 from headrace.model.options import OWN, Kind
 from headrace.protocol import consume
 from headrace.protocol.script import Call, unread
+from headrace.worker.dispatcher.assignment import Assignment
 from headrace.worker.dispatcher.claim_demand import ClaimDemand, ClaimRequest
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.endings import Endings
@@ -46,37 +47,44 @@ class ClaimTurns:
     Attributes:
         all: a worker's claiming at each shard, in their order.
         count: how many claims were made.
+        room: for how many jobs of one kind the runners have room in this turn, at most.
+        coming: jobs of all shards that no runner has yet and that are here or on their way.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, assignment: Assignment) -> None:
         self.all: list[Claiming] = []
-        self.count = 0
-        self._here: list[int] = []
-        self._worker = worker
-
-    def join(self, one: Claiming) -> None:
-        self.all.append(one)
-        self._here.append(0)
+        self.count = self.room = self.coming = 0
+        self._rooms = dict[Kind, int]()
+        self._worker, self._assignment = worker, assignment
 
     def order(self) -> list[int]:
-        """The shards in the order in which this turn asks them. Counts jobs without a runner once for all of them."""
-        alls = self.all
-        self._here = [one.coming for one in alls]
+        """The shards in the order in which this turn asks them. Counts once what is the same for all of them."""
+        alls, now, until, self.coming = self.all, self._worker.now, NEVER, 0
+        for one in alls:
+            one.here = one.coming
+            one.counted = 0
+            if (one.here or one.reserved) and now < (ends := one.asked + RESERVED):
+                until = min(until, ends)
+                one.counted = one.here + one.reserved
+                self.coming += one.counted
+        self._worker.timers.set("reserved", until)
+        self._rooms = self._assignment.rooms(now)
+        self.room = max([room for kind, room in self._rooms.items() if kind != OWN], default=0)
         if self.count % LEVEL:
             return sorted(range(len(alls)), key=lambda n: alls[n].head)
         return sorted(range(len(alls)), key=lambda n: alls[n].asked)
 
-    def coming(self, asking: Claiming) -> int:
-        """Jobs of other shards that no runner has yet and that are here or on their way."""
-        now, until, found = self._worker.now, NEVER, 0
-        for one, here in zip(self.all, self._here, strict=True):
-            if one.reserved or here:
-                ends = one.asked + RESERVED
-                if now < ends:
-                    until = min(until, ends)
-                    found += 0 if one is asking else here + one.reserved
-        self._worker.timers.set("reserved", until)
-        return found
+    def rooms(self, _: float) -> dict[Kind, int]:
+        """See :meth:`Assignment.rooms`. Of this turn, whatever the time is."""
+        return self._rooms.copy()
+
+    def claimed(self, one: Claiming, limit: int) -> None:
+        self.count += 1
+        one.asked, one.reserved = self._worker.now, limit
+        self.coming += one.here + limit - one.counted
+        one.counted = one.here + limit
+        timers = self._worker.timers
+        timers.set("reserved", min(timers.at("reserved"), one.asked + RESERVED))
 
     @property
     def finished(self) -> int:
@@ -103,6 +111,7 @@ class Claiming:
         found_none: a claim showed that a worker that leaves when all is done may do so.
         head: score of the last job that was claimed; asked: when a claim was made last (monotonic seconds).
         reserved: room that a claim under way takes from other shards.
+        here: how many jobs of this shard were ``coming`` as the turn began; counted: what of both takes room.
     """
 
     def __init__(
@@ -120,14 +129,16 @@ class Claiming:
         self.unnoted: tuple[consume.Claimed, Any, ClaimRequest, int] | None = None
         self.answered = 0.0
         self.woken = self.found_none = False
-        self.head, self.asked, self.reserved = 0, 0.0, 0
+        self.head, self.asked = 0, 0.0
+        self.reserved = self.here = self.counted = 0
         self._paused = frozenset[str]()
         self._renewed = 0.0
         self._worker, self._desk, self._requests = worker, desk, desk.requests
         # None: there are no other shards.
         self._turns = turns
         if turns is not None:
-            turns.join(self)
+            turns.all.append(self)
+            demand.runner_rooms = turns.rooms
         self._endings, self._demand = endings, demand
         self._placement, self._inputs = placement, inputs
         self._maintenance, self._renewal = maintenance, maintenance.renewal
@@ -182,11 +193,14 @@ class Claiming:
     def _wanted(self, now: float) -> ClaimRequest | None:
         if not (self._desk.owner and self._placement.takes):
             return None
-        worker, turns, most, coming = self._worker, self._turns, CLAIM_MOST, self.coming
-        if turns is not None:
-            others = turns.coming(self)
-            most = most - others if others <= ALONE else 0
-            coming += others
+        worker, turns, most = self._worker, self._turns, CLAIM_MOST
+        if turns is None:
+            coming = self.coming
+        elif self.crowded_out:
+            return None
+        else:
+            others = turns.coming - self.counted
+            most, coming = most - others, self.here + others
         if worker.options.max_jobs:
             finished = self._endings.finished if turns is None else turns.finished
             most = min(most, worker.options.max_jobs - finished - self._placement.held - coming)
@@ -194,9 +208,20 @@ class Claiming:
         return self._demand.wanted(now, most, coming, parked, ask=self._asks_anyway)
 
     @property
+    def crowded_out(self) -> bool:
+        """Whether what comes from other shards takes all the room, as far as this turn knows."""
+        turns = self._turns
+        if turns is None:
+            return False
+        others = turns.coming - self.counted
+        return others > ALONE or self.here + others >= turns.room
+
+    @property
     def coming(self) -> int:
-        waiting = 0 if self._turns is None else self._placement.waiting
-        return sum([consume.brought(reply) for _, reply, _ in self.arrivals]) + len(self._inputs) + waiting
+        found = 0 if self._turns is None else self._placement.waiting
+        for _, reply, _ in self.arrivals:
+            found += consume.brought(reply)
+        return found + len(self._inputs) if self._inputs else found
 
     @property
     def finished(self) -> int:
@@ -213,8 +238,7 @@ class Claiming:
         steps, names = self._unparked(now, wanted), self._demand.own_names()
         call, number = self._claim(wanted, names if OWN in wanted.kinds else [*names, *self._private(), *self._order()])
         if self._turns is not None and OWN not in wanted.kinds:
-            self.asked, self.reserved = now, wanted.limit
-            self._turns.count += 1
+            self._turns.claimed(self, wanted.limit)
         return [*steps, (unread(call), lambda reply: self._arrived(call, reply, wanted, number))]
 
     def sleep(self, now: float) -> None:

@@ -9,12 +9,13 @@ asked for. Sockets, clock, random numbers and processes are given to it.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 from headrace.model.ended import Snoozed
 from headrace.protocol.keys import Keys
-from headrace.worker.dispatcher.assignment import Waiting
+from headrace.worker.dispatcher.assignment import Attempt, Waiting
 from headrace.worker.dispatcher.claiming import ClaimTurns
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
@@ -31,7 +32,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
 from headrace.worker.dispatcher.incarnation import Incarnation
 from headrace.worker.dispatcher.local_queues import AwayLimits, LocalQueues
 from headrace.worker.dispatcher.runner_pool import Returned, RunnerPool
-from headrace.worker.dispatcher.worker_state import NEVER, Worker, desk_of
+from headrace.worker.dispatcher.worker_state import NEVER, SHARD, Worker, desk_of
 from headrace.worker.health_stamps import REGISTERED
 from headrace.worker.messages import TIME_OVER, Drain, Quiet, Resize, Size, Spawned
 
@@ -42,7 +43,7 @@ FAREWELL = 10.0
 CLEAN_UP = 5
 
 
-_T = TypeVar("_T")
+_T = TypeVar("_T", End, Attempt)
 
 
 class Core:
@@ -53,7 +54,7 @@ class Core:
         self._assignment, self._supply, self._stops = pool.assignment, pool.supply, pool.stops
         self._limits = self._stops.limits
         self.local_queues = LocalQueues(self._assignment)
-        self._turns = ClaimTurns(worker) if len(keys) > 1 else None
+        self._turns = ClaimTurns(worker, self._assignment) if len(keys) > 1 else None
         self.incarnations = tuple(Incarnation(worker, one, pool, self.local_queues, self._turns) for one in keys)
         self.incarnation = self.incarnations[0]
         self._handlers = self._make_handlers()
@@ -147,7 +148,9 @@ class Core:
     @property
     def next(self) -> float:
         own = min(self.worker.timers.next(self.worker.now), self._limits.next)
-        return min(own, *[one.next for one in self.incarnations])
+        if self._turns is None:
+            return min(own, self.incarnation.next)
+        return min(own, *[one.next if one.stirred else one.due for one in self.incarnations])
 
     def check_vitals(self, now: float) -> tuple[int, float, float]:
         """See :class:`Vitals`. Of several shards one suffices that answers; the first lease that is kept and ends."""
@@ -184,8 +187,12 @@ class Core:
         for one in self.incarnations:
             one.demand.freed |= assignment.freed
         assignment.freed.clear()
+        working = self.worker.phase == "working"
         for shard in self._turns.order():
-            self.incarnations[shard].exchange(now)
+            one = self.incarnations[shard]
+            if not (working and one.rests(now)):
+                one.exchange(now)
+                one.stirred, one.due = False, one.next
 
     # -- several shards ---------------------------------------------------------------------------------------------
 
@@ -203,25 +210,28 @@ class Core:
 
     def _on_desk_event(self, event: DeskEvent) -> None:
         one = self.incarnations[event.shard]
+        one.stirred = True
         one.handlers[type(event.event)](event.event)
         if one.claiming.unnoted:
             one.claiming.note()
 
     def _on_resize(self) -> None:
         for one in self.incarnations:
+            one.stirred = True
             one.control.report_sizes()
 
     def _on_stacks(self, event: StackHeard) -> None:
         for one in self.incarnations:
+            one.stirred = True
             one.stacks.on_stacks(event)
 
     def _ended(self, ends: list[End]) -> None:
-        for shard, some in grouped(ends, lambda end: desk_of(end.claim)).items():
+        for shard, some in by_shard(ends).items():
             self.incarnations[shard].endings.ended(some)
 
     def _returned(self, returned: Returned) -> None:
         self._ended(returned.ends)
-        for shard, some in grouped(returned.back, lambda start: desk_of(start.claim)).items():
+        for shard, some in by_shard(returned.back).items():
             self.incarnations[shard].placement.returned(Returned([], some))
 
     def _in_time(self, waiting: Waiting) -> bool:
@@ -236,6 +246,8 @@ class Core:
         self._stops.orphaned = True
         worker.phase = "draining"
         worker.timers.set("stop", worker.now)
+        for one in self.incarnations:
+            one.stop_claiming()
 
     @property
     def finished(self) -> int:
@@ -331,8 +343,9 @@ class Core:
             timers.clear("interrupt")
 
 
-def grouped(items: Sequence[_T], shard: Callable[[_T], int]) -> dict[int, list[_T]]:
-    found: dict[int, list[_T]] = {}
+def by_shard(items: Sequence[_T]) -> dict[int, list[_T]]:
+    found: defaultdict[int, list[_T]] = defaultdict(list)
     for item in items:
-        found.setdefault(shard(item), []).append(item)
+        # As desk_of says. Every job passes here.
+        found[item.claim.number & SHARD].append(item)
     return found

@@ -42,6 +42,7 @@ class Incarnation:
         handlers: what becomes of each event of the store.
         awoken: a sleep ended in this turn; its jobs went out, all else is decided in the next.
         retired: nothing is held any more.
+        stirred, due: of several shards: whether something happened here since the last exchange, and :attr:`next` then.
         holds: of jobs at other shards, whose limits are here; None: there are none.
     """
 
@@ -82,6 +83,7 @@ class Incarnation:
             events.Mail: lambda event: self.control.mailed(event.text),
         }
         self.awoken = self.retired = False
+        self.stirred, self.due = True, NEVER
         self.holds: AwayLimits | None = None
         # Whether the store had still counted jobs as ours when it was to be retired.
         self._refused_once = False
@@ -95,6 +97,7 @@ class Incarnation:
         if self.claiming.unnoted:
             self.claiming.note()
         if self.claiming.arrivals:
+            self.stirred = True
             self.claiming.hand_out()
 
     def obey(self, now: float) -> None:
@@ -104,6 +107,12 @@ class Incarnation:
             placement.cancel(cancels.popleft())
         if refused := self.endings.take_refused():
             placement.close(refused)
+
+    def rests(self, now: float) -> bool:
+        """Whether an exchange would do nothing: of many shards most have nothing to do in most turns."""
+        if self.stirred or now >= self.due or self.endings or self.desk.notes or self.growth or self.inputs:
+            return False
+        return self.claiming.crowded_out and not (self.holds or self.demand.own_may_wait)
 
     def stop_claiming(self) -> None:
         self._requests.wake_up()

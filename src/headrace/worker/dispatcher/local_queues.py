@@ -237,6 +237,7 @@ class AwayLimits:
     Attributes:
         ready: starts that hold their gates, to be handed out.
         refused: starts that come again later, each with its pause in microseconds.
+        asking: starts that wait for their gates, by number.
     """
 
     def __init__(self, worker: Worker, desk: Desk) -> None:
@@ -247,16 +248,18 @@ class AwayLimits:
         rows = worker.limits.rows
         # Tasks and queues that have limits, as the code of this worker declares them.
         self._limited = frozenset(str(name) for name in rows[::2])
-        self._asking: dict[int, Claim] = {}
+        self.asking: dict[int, Claim] = {}
         self._unasked: list[Claim] = []
         self._holds: dict[int, _Hold] = {}
         self._releases: list[Call[bool]] = []
 
     def _concerns(self, claim: Claim) -> bool:
         names = self._limited
-        return bool(names) and (f"task:{claim.task}" in names or f"queue:{claim.queue}" in names)
+        return f"task:{claim.task}" in names or f"queue:{claim.queue}" in names
 
-    def admitted(self, claims: Iterable[Claim]) -> list[Claim]:
+    def admitted(self, claims: list[Claim]) -> list[Claim]:
+        if not self._limited:
+            return claims
         found: list[Claim] = []
         for claim in claims:
             hold = self._holds.get(claim.number)
@@ -264,8 +267,8 @@ class AwayLimits:
                 self.refused.append((claim, self._pause(claim)))
             elif hold is not None or not self._concerns(claim):
                 found.append(claim)
-            elif claim.number not in self._asking:
-                self._asking[claim.number] = claim
+            elif claim.number not in self.asking:
+                self.asking[claim.number] = claim
                 self._unasked.append(claim)
         return found
 
@@ -273,7 +276,7 @@ class AwayLimits:
         steps: list[Step] = []
         while self._unasked and len(steps) < MOST_CALLS:
             claim = self._unasked.pop()
-            if claim.number in self._asking:
+            if claim.number in self.asking:
                 steps.append(self._take(claim, now))
         while self._releases and len(steps) < MOST_CALLS:
             steps.append((self._releases.pop(), lambda _: None))
@@ -306,17 +309,18 @@ class AwayLimits:
         return any(hold.lost for hold in self._holds.values())
 
     def waiting(self, concerns: Callable[[Claim], bool]) -> int:
-        return sum(map(concerns, self._asking.values()))
+        return sum(map(concerns, self.asking.values()))
 
     def take_all(self, concerns: Callable[[Claim], bool]) -> list[Claim]:
-        taken = [claim for claim in self._asking.values() if concerns(claim)]
+        taken = [claim for claim in self.asking.values() if concerns(claim)]
         for claim in taken:
-            del self._asking[claim.number]
-        self._unasked = [claim for claim in self._unasked if claim.number in self._asking]
+            del self.asking[claim.number]
+        self._unasked = [claim for claim in self._unasked if claim.number in self.asking]
         return taken
 
     def ended(self, ends: Iterable[End]) -> None:
-        for end in ends:
+        # Every job of another shard than home passes here.
+        for end in ends if self._holds else ():
             if (hold := self._holds.pop(end.claim.number, None)) is not None:
                 self._release(hold, end.ended)
 
@@ -339,7 +343,7 @@ class AwayLimits:
         return take_limits(self._home.keys, claim, holder, lease), lambda reply: self._taken(claim, holder, now, reply)
 
     def _taken(self, claim: Claim, holder: str, sent: float, reply: GateAnswer) -> None:
-        waits = self._asking.pop(claim.number, None) is not None
+        waits = self.asking.pop(claim.number, None) is not None
         until, keep_at = sent + self._lease, sent + self._lease * KEEP
         hold = _Hold(claim, holder, reply.gates, reply.now, until, keep_at, Counter())
         if reply.held and not waits:

@@ -76,7 +76,7 @@ class Placement:
 
     @property
     def waiting(self) -> int:
-        return 0 if self.away is None else self.away.waiting(self._desk.has)
+        return self.away.waiting(self._desk.has) if self.away is not None and self.away.asking else 0
 
     @property
     def held(self) -> int:

@@ -354,11 +354,11 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
 
 # A worker that serves several shards numbers its starts by token and shard, since tokens are unique in one shard only.
 SHARD_BITS = 7
-_SHARD = (1 << SHARD_BITS) - 1
+SHARD = (1 << SHARD_BITS) - 1
 
 
 def desk_of(claim: Claim) -> int:
-    return claim.number & _SHARD
+    return claim.number & SHARD
 
 
 class Desk:
@@ -393,7 +393,7 @@ class Desk:
         self.timers = Timers()
 
     def has(self, claim: Claim) -> bool:
-        return not self.many or claim.number & _SHARD == self.keys.shard
+        return not self.many or claim.number & SHARD == self.keys.shard
 
     def server_time(self, now: float) -> int:
         return round(self.server_ahead + now * 1e6)
