@@ -8,16 +8,16 @@ _INNER = "it looks into the listener of one shard"
 _STUB = "its stub of a server has one shard"
 _ALL_OR_NONE = "what one shard refuses the others may have stored (docs/cluster.md)"
 _LIMITS = "a limited job of another shard waits in no lane of its limit (docs/design/limits.md)"
-_OPEN = "open: the reason that it waits for does not appear with several shards"
 _PLACES = "its jobs live on different shards, which after= and a schedule refuse (docs/cluster.md)"
 _EACH = "it expects one line, and each shard is told of"
 _CHUNKS = "each shard confirms its chunk before the next is sent (docs/cluster.md)"
 _LOST = "of a shard that lost everything, the next program that connects writes the number and the layout"
 _PARTIAL = "a list without home shows the other shards (docs/cluster.md)"
+_ONE = "the store of an old layout, which it makes, has one shard; of several the command tells of each"
+_TAP = "it holds the first claim, which may be that of another shard than its job's"
 _OPERATION = "a bulk operation is a job on each shard (docs/cluster.md), and each shard counts up to its own bound"
 
 REASONS: dict[str, str] = {
-    "tests/browser/test_outage_clicks.py::test_all_runners_of_one_kind_are_busy": _OPEN,
     "tests/browser/test_outage_clicks.py::test_a_paused_limit_that_holds_everything": _LIMITS,
     "tests/dashboard/test_joint_client.py::test_more_trips_a_second_than_are_allowed_are_one": _TRIPS,
     "tests/dashboard/test_joint_client.py::test_what_is_asked_for_together_is_one_round_trip": _TRIPS,
@@ -72,5 +72,7 @@ REASONS: dict[str, str] = {
     "tests/store/test_workflows.py::test_a_page_of_a_hundred_is_one_round_trip": _TRIPS,
     "tests/system/test_flushed.py::test_a_worker_marks_the_layout_of_a_store_that_lost_everything": _LOST,
     "tests/system/test_flushed.py::test_jobs_that_a_server_forgot_wholly_are_told_in_one_line": _EACH,
+    "tests/system/test_kills_points.py::test_a_kill_around_a_request[valkey-9-claiming-claim-reply": _TAP,
+    "tests/system/test_migrate.py::": _ONE,
     "tests/system/test_server_answers.py::test_one_tenant_that_fills_the_memory_leaves_others_their_backlog": _LIMITS,
 }

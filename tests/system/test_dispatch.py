@@ -257,8 +257,7 @@ def test_signals_add_and_remove_a_runner_and_the_size_outlives_the_dispatcher(fl
 def test_threads_and_coroutines_are_resized_without_ending_what_runs(fleet: Fleet, tmp_path: Path) -> None:
     worker = fleet.worker(kinds="thread,async", threads=1, concurrency=1)
     jobs = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in ("thread", "async") for _ in range(4)]
-    fleet.started(jobs[0])
-    fleet.started(jobs[4])
+    fleet.until(lambda: len(fleet.ledger.starts()) == 2)
     for kind in ("thread", "async"):
         fleet.app.workers.scale(worker.place, 4, kind)
     for job in jobs:

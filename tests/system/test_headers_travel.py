@@ -6,6 +6,7 @@ import msgspec
 import redis
 
 from headrace import Flow
+from headrace.model.ids import shard_of
 from headrace.model.job import State
 from headrace.model.workflow import WorkflowState
 from tests.servers import connect
@@ -58,7 +59,8 @@ def test_a_job_with_alien_headers_is_quarantined(fleet: Fleet) -> None:
     job = fleet.enqueue("process.add", 1, 1, headers=MINE)
     client: redis.Redis
     with connect(fleet.url) as client:
-        client.hset(fleet.app.client.keys.job(job.id), "headers", msgspec.msgpack.encode({"tenant": 1}))
+        keys = fleet.app.client.store.shards[shard_of(job.id)][1]
+        client.hset(keys.job(job.id), "headers", msgspec.msgpack.encode({"tenant": 1}))
     fleet.worker()
     record = fleet.ended(job)
     assert record.state is State.QUARANTINED

@@ -15,6 +15,7 @@ import redis
 
 from headrace import Headrace
 from headrace.errors import EvictingServer, LaneFull, StoreFull, StoreUnavailable
+from headrace.model.ids import shard_of
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
 from tests.commands import Commands
@@ -101,7 +102,8 @@ def test_keys_that_were_evicted_are_counted_by_worker_and_doctor(
     worker = fleet.worker()
     # A worker that claims a job without a record removes it from its queue, and a pause may be evicted, too.
     jobs = fleet.enqueue_many("missing", [("x" * 1000,)] * 500, queue="unserved")
-    records = [fleet.app.client.keys.job(job.id) for job in jobs]
+    shards = fleet.app.client.store.shards
+    records = [shards[shard_of(job.id)][1].job(job.id) for job in jobs]
     server.owner.config_set("maxmemory-policy", "allkeys-random")
     server.owner.config_set("maxmemory", int(server.owner.info("memory")["used_memory"]) - 200_000)
     eventually(lambda: server.owner.exists(*records) < 490)

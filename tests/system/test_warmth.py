@@ -374,6 +374,6 @@ def test_the_startup_profile_is_there_for_the_successor_of_a_dispatcher(
     reports(app, 8, "light.report")
     worker.says("lose")
     eventually(lambda: dispatcher_of(worker.process.pid)).kill()
-    eventually(lambda: said(worker, "serves default") == 2, 60)
+    eventually(lambda: said(worker, "serves default") == 2 * len(app.client.store.shards), 60)
     reports(app, 8, "light.report")
     eventually(lambda: said(worker, "lose") >= 2, 60)

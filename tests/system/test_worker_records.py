@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from headrace.errors import JobQuarantined
+from headrace.model.ids import shard_of
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
 from tests.system.fleet import Fleet
@@ -15,8 +16,12 @@ from tests.system.fleet import Fleet
 ALIEN = b"\xc1\xff\x00\xfe not ours"
 
 
+def _prefix(job: Job[object]) -> str:
+    return f"{{hr:{shard_of(job.id)}}}:"
+
+
 def _key(job: Job[object]) -> str:
-    return f"{{hr:0}}:job:{job.id}"
+    return f"{_prefix(job)}job:{job.id}"
 
 
 UNREADABLE = (
@@ -44,7 +49,7 @@ def test_each_bad_record_is_quarantined_alone_and_named(fleet: Fleet, client: re
         client.hset(_key(job), "priority", priority)
     large, far, nameless = good(), good(), good()
     client.hset(_key(large), mapping={"failures": "9" * 30, "expires": "9" * 30, "more": 1})
-    client.zadd("{hr:0}:ready:default", {far.id: 1e300})
+    client.zadd(f"{_prefix(far)}ready:default", {far.id: 1e300})
     client.hdel(_key(nameless), "task")
     expired = good(expires=0.001)
     mates += [good(), good(delay=0.2), good(expires=60), large]
