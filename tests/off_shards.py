@@ -15,6 +15,8 @@ _LOST = "of a shard that lost everything, the next program that connects writes 
 _PARTIAL = "a list without home shows the other shards (docs/cluster.md)"
 _ONE = "the store of an old layout, which it makes, has one shard; of several the command tells of each"
 _TAP = "it holds the first claim, which may be that of another shard than its job's"
+_KNOWN = "its producer knows no limit, so its jobs live anywhere, and wait in no lane (docs/design/limits.md)"
+_HEADS = "priorities and strict order hold by the heads of the shards (docs/cluster.md)"
 _OPERATION = "a bulk operation is a job on each shard (docs/cluster.md), and each shard counts up to its own bound"
 
 REASONS: dict[str, str] = {
@@ -70,9 +72,20 @@ REASONS: dict[str, str] = {
     "tests/store/test_waiting.py::test_tasks_that_wait_use_two_connections": _TRIPS,
     "tests/store/test_waiting_closed.py::test_a_question_that_a_close_finds_on_its_way_is_answered": _INNER,
     "tests/store/test_workflows.py::test_a_page_of_a_hundred_is_one_round_trip": _TRIPS,
+    "tests/system/test_bulk_killed.py::test_a_worker_that_is_killed_leaves_the_rest_of_an_operation": _OPERATION,
+    "tests/system/test_cli_worker.py::test_json_lines_have_fields_and_a_burst_tells_how_many_jobs_it_ran": _EACH,
+    "tests/system/test_doctor_beside_workers.py::test_a_thousand_faults_are_found_under_load": _HOME,
     "tests/system/test_flushed.py::test_a_worker_marks_the_layout_of_a_store_that_lost_everything": _LOST,
     "tests/system/test_flushed.py::test_jobs_that_a_server_forgot_wholly_are_told_in_one_line": _EACH,
+    "tests/system/test_following.py::test_kills_leave_none_behind_and_none_before_its_time": _PLACES,
     "tests/system/test_kills_points.py::test_a_kill_around_a_request[valkey-9-claiming-claim-reply": _TAP,
+    "tests/system/test_limits_operated.py::test_a_pause_holds_a_value_or_all_until_it_ends": _KNOWN,
+    "tests/system/test_limits_operated.py::test_changed_numbers_start_jobs_that_wait_in_an_idle_worker": _KNOWN,
+    "tests/system/test_limits_operated.py::test_the_oldest_job_makes_room_for_a_new_one": _KNOWN,
+    "tests/system/test_limits_refused.py::test_what_another_worker_claimed_and_has_not_begun_comes_back": _KNOWN,
     "tests/system/test_migrate.py::": _ONE,
+    "tests/system/test_rollback.py::test_a_claim_that_its_worker_does_not_know_goes_back": _HOME,
     "tests/system/test_server_answers.py::test_one_tenant_that_fills_the_memory_leaves_others_their_backlog": _LIMITS,
+    "tests/system/test_worker_path.py::test_jobs_of_a_paused_queue_wake_no_worker_and_each_worker_learns": _TRIPS,
+    "tests/system/test_worker_path.py::test_strict_order_and_then_priority_decide_what_starts_first": _HEADS,
 }

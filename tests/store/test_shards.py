@@ -332,6 +332,15 @@ def test_waits_hear_of_ends_on_all_shards(app: Headrace) -> None:
     assert (len(done), list(pending)) == (SHARDS, [])
 
 
+def test_changes_of_a_job_are_followed_on_its_shard(app: Headrace) -> None:
+    """The listener of several shards could not follow a job."""
+    for job in one_a_shard(app):
+        events = job.events()
+        assert next(events).state == "ready"
+        job.cancel()
+        assert [record.state for record in events][-1] == "cancelled"
+
+
 def test_a_purge_empties_all_shards(app: Headrace, url: str) -> None:
     app.enqueue_many(app.tasks["noop"].options(key=str(n % 9)).job(n) for n in range(200))
     assert command(url, "queues", "purge", "default", "--yes").stdout.startswith("deleted 200 jobs")

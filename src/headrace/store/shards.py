@@ -333,6 +333,11 @@ class ShardedEnds:
             self._parts[shard].revive = self.revive
             self._parts[shard].add(list(mine), tell)
 
+    def follow(self, id: str, look: Look, tell: Tell) -> None:
+        part = self._parts[self._router.of(id)]
+        part.revive = self.revive
+        part.follow(id, look, tell)
+
     def remove(self, ids: Sequence[str], tell: Tell) -> None:
         for part in self._parts:
             part.remove(ids, tell)
