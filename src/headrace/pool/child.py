@@ -1,12 +1,8 @@
 """The process behind a member: reads calls, runs them in its main thread, one at a time, answers.
 
-1. :class:`Frame` and :class:`Frames`: the form of messages between a pool and its processes: a header, then a body.
-   Each byte of a large body is received where it stays, so a frame costs time in proportion to its size.
-2. :class:`Answers`, :class:`Calls` and :func:`main`: the process.
-
-Owns this process and nothing of the pool. Imports little, since each process of a pool imports it. Functions arrive as
-``module`` and name, arguments and results in pickle's form: both ends are one program of one user, joined by a socket
-pair that no other process can open.
+Each byte of a large body is received where it stays, so a frame costs time in proportion to its size. Imports little,
+since each process of a pool imports it. Functions arrive as ``module`` and name, arguments and results in pickle's
+form: both ends are one program of one user, joined by a socket pair that no other process can open.
 """
 
 from __future__ import annotations
@@ -77,12 +73,13 @@ class Frames:
         if mark != MARK or kind not in KINDS:
             raise GarbledFrame
         end = HEADER.size + length
-        if len(self._got) < end:
-            return self._large(kind, number, length)
-        body, self._got = self._got[HEADER.size : end], self._got[end:]
-        return Frame(kind, number, body)
+        if len(self._got) >= end:
+            body, self._got = self._got[HEADER.size : end], self._got[end:]
+            return Frame(kind, number, body)
+        large = self._large(length)
+        return None if large is None else Frame(kind, number, large)
 
-    def _large(self, kind: int, number: int, length: int) -> Frame | None:
+    def _large(self, length: int) -> memoryview | None:
         try:
             body = memoryview(bytearray(length))
         except (MemoryError, OverflowError):
@@ -95,7 +92,7 @@ class Frames:
             if not count:
                 return None
             filled += count
-        return Frame(kind, number, body)
+        return body
 
 
 _dumps = pickle.dumps
@@ -132,7 +129,6 @@ class Answers:
         self.send(ERROR, number, _packed(error))
 
     def put_off(self, number: int, later: Any) -> None:
-        """Answer a call when its ``DeferredResult`` is answered."""
         with self._lock:
             self._open += 1
         self.send(DEFERRED, number)
@@ -152,8 +148,7 @@ class Answers:
 
 def main(sock: socket.socket, leash: socket.socket, start: bytes) -> None:
     """Serve until the pool closes its end. The other end of the leash is closed when the pool's process is gone."""
-    # A group of its own: a kill takes the children of calls along and can never hit the pool's process, and a Ctrl-C at
-    # the terminal is the pool's to handle.
+    # A group of its own: a kill takes the children of calls along, never the pool's process; a Ctrl-C is the pool's.
     os.setpgid(0, 0)
     # What a call starts or forks must not hold the sockets open: the pool would not see this process die.
     for each in (sock, leash):
@@ -172,7 +167,9 @@ def main(sock: socket.socket, leash: socket.socket, start: bytes) -> None:
         traceback.print_exc()
         answers.send(FAILED, 0, f"its initializer raised {type(error).__name__}: {error}".encode(errors="replace"))
         return
-    calls.heed_interrupts()
+    # A Ctrl-C ends the running call and nothing else, unless the initializer has said what it does.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, calls.interrupt)
     answers.send(READY, 0)
     try:
         calls.serve()
@@ -183,10 +180,7 @@ def main(sock: socket.socket, leash: socket.socket, start: bytes) -> None:
 
 
 def _die_with(leash: socket.socket) -> None:
-    """Have the kernel kill this process's group when the leash's other end is closed, whatever runs then: a thread
-    would not see that while a call keeps the interpreter to itself. Linux only; elsewhere the process sees it when its
-    call has ended.
-    """
+    """Have the kernel kill this process's group with the leash, also while a call keeps the interpreter. Linux only."""
     if sys.platform == "linux":
         fcntl.fcntl(leash, fcntl.F_SETOWN, -os.getpid())
         fcntl.fcntl(leash, fcntl.F_SETSIG, signal.SIGKILL)
@@ -202,18 +196,13 @@ class Calls:
         self._answers = answers
         self._running = False
 
-    def heed_interrupts(self) -> None:
-        """Let a Ctrl-C end the running call and nothing else, unless the initializer has said what it does."""
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._interrupt)
-
     def serve(self) -> None:
         while (frame := self._frames.next()) is not None:
             self._run(frame.number, frame.body)
             del frame  # nothing large is kept while the process waits
         self._answers.wait()
 
-    def _interrupt(self, *_: object) -> None:
+    def interrupt(self, *_: object) -> None:
         if self._running:
             # Once: a second one must not hit what the first one ends with.
             self._running = False

@@ -100,8 +100,7 @@ class PoolOptions(msgspec.Struct, frozen=True):
         overrun: alerts for calls that run long; None for none.
         overrun_handlers: called with each alert; the default logs a warning.
         callbacks: objects told of the pool's life, see :class:`headrace.pool.Callbacks`.
-        restarts: deaths of members within ``period`` seconds that are made good at once; later ones wait. 0: the first
-            death breaks the pool.
+        restarts: deaths within ``period`` seconds that are made good at once; later ones wait. 0: one breaks the pool.
         period: see ``restarts``.
         shutdown_timeout: seconds that :meth:`headrace.Pool.stop` lets running calls go on.
         initializer: run in each member before its first call; one that raises is a death.
@@ -176,25 +175,22 @@ NAMES = tuple(name for name in vars(Callbacks) if name.startswith("on_"))
 class Events:
     def __init__(self, pool: str, callbacks: Iterable[object], handlers: Iterable[Handler] | None) -> None:
         self._pool = pool
-        self._callbacks: tuple[object, ...] = ()
+        self._callbacks = tuple(callbacks)
         self._handlers: tuple[Handler, ...] = (_warn,) if handlers is None else tuple(handlers)
         self._queue: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        for callback in callbacks:
+        for callback in self._callbacks:
             if knows_none(callback):
                 log.warning("%s: %r has none of %s; it will never be called", pool, callback, ", ".join(NAMES))
-            self._callbacks += (callback,)
 
     def add(self, callback: object) -> None:
-        """Tell one more object. Raises OptionsError: it has none of the methods."""
         if knows_none(callback):
             raise OptionsError(f"{callback!r} has none of {', '.join(NAMES)}: give it one of them")
         with self._lock:
             self._callbacks += (callback,)
 
     def remove(self, callback: object) -> None:
-        """Tell this object no longer; unknown ones are ignored."""
         with self._lock:
             self._callbacks = tuple(known for known in self._callbacks if known is not callback)
 
@@ -320,19 +316,12 @@ def _member(member: Member, kind: str, now: float) -> MemberStats:
     call, pid = member.running, member.body.pid
     busy = call is not None
     return MemberStats(
-        id=member.id, state=_state(member, busy=busy), waiting=len(member.inbox) + len(member.urgent),
+        id=member.id, state="leaving" if member.leaving else "away" if member.away else "busy" if busy else "idle",
+        waiting=len(member.inbox) + len(member.urgent),
         done=member.done, restarts=member.restarts, pid=pid, memory=_memory(pid) if kind == "process" else None,
         call=call.title if call is not None else "", where=member.body.where() if busy else "",
         seconds=max(0.0, now - member.since) if busy else 0.0, reason=member.reason,
     )  # fmt: skip
-
-
-def _state(member: Member, *, busy: bool) -> Literal["idle", "busy", "away", "leaving"]:
-    if member.leaving:
-        return "leaving"
-    if member.away:
-        return "away"
-    return "busy" if busy else "idle"
 
 
 def _memory(pid: int) -> int | None:

@@ -1,11 +1,7 @@
 """The crew: members come, die, are replaced, are killed, leave. Decides nothing about who gets which call.
 
-:class:`PoolWatch` is one thread that acts at deadlines:
-
-1. a call that did not begin in time is taken out of its line and fails;
-2. a call that runs long is reported, and its member is killed at the last alert;
-3. a lease whose holder's thread has ended is given back;
-4. a pool without any holder is finished.
+:class:`PoolWatch` is one thread that acts at deadlines: of calls that did not begin in time, and of calls that run
+long. It gives back a lease whose holder's thread has ended, and finishes a pool without any holder.
 """
 
 from __future__ import annotations
@@ -92,16 +88,14 @@ class PoolWatch:
     def _watch(self) -> None:
         while not self._closed:
             due = min(self._expire_due(), self._look_at_overruns(), self._look_at_leases())
-            self._answer(None if due == float("inf") else min(max(due - monotonic(), 0), threading.TIMEOUT_MAX))
-
-    def _answer(self, wait: float | None) -> None:
-        asked = set[bool | None]()
-        with suppress(Empty):
-            asked.add(self._bell.get(timeout=wait))
-            while True:
-                asked.add(self._bell.get_nowait())
-        if None in asked:
-            self._finish()
+            asked = set[bool | None]()
+            with suppress(Empty):
+                wait = None if due == float("inf") else min(max(due - monotonic(), 0), threading.TIMEOUT_MAX)
+                asked.add(self._bell.get(timeout=wait))
+                while True:
+                    asked.add(self._bell.get_nowait())
+            if None in asked:
+                self._finish()
 
     def _expire_due(self) -> float:
         while True:
@@ -200,9 +194,8 @@ class Restarts:
         self.late = 0
 
     def delay(self, now: float) -> float:
-        """Count a death at ``now``; how many seconds its replacement must wait. Beyond the limit within the period it
-        is 1, 2, 4 and so on up to 60 s, until a period has passed quietly: members that all die of one cause would
-        otherwise take the machine's time from those who could help.
+        """Count a death at ``now``; how many seconds its replacement must wait: beyond the limit within the period 1,
+        2, 4 and so on up to 60, until a period has passed quietly: members that all die must not take all time.
         """
         deaths = self._deaths
         if deaths and now - deaths[-1] > self._period + self._wait:
@@ -234,18 +227,18 @@ class Members:
         self._restarts = Restarts(options.restarts, options.period)
         self._burying = threading.Lock()
         self._living: set[Member] = set()
-        self._next = 0
         self._orphaned = False
-
-    # -- size --------------------------------------------------------------------------------------------------------
+        _known.add(self)
 
     def resize(self, n: int) -> None:
         """Have ``n`` members. New ones start in the background; those with the largest ids leave when they are done."""
         with self._resizing:
             members = self.scheduler.snapshot.members[:n]
-            new = [self._member(number) for number in range(len(members), n)]
+            new = [Member(number) for number in range(len(members), n)]
             if not self._living:
                 self.events.tell("on_start")
+            for member in new:
+                member.body = self._body(self, member)
             for member in self.scheduler.publish((*members, *new)):
                 member.body.leave()
             for member in new:
@@ -253,13 +246,6 @@ class Members:
                     self._living.add(member)
                 member.body.start()
             self.watch.start()
-
-    def _member(self, number: int) -> Member:
-        member = Member(number)
-        member.body = self._body(self, member)
-        return member
-
-    # -- life, told by the bodies ------------------------------------------------------------------------------------
 
     def ready(self, member: Member) -> Call[Any] | None:
         self.events.tell("on_member", member.id)
@@ -319,8 +305,6 @@ class Members:
         if self.scheduler.condemn(member, call):
             member.body.kill(reason)
 
-    # -- the end -----------------------------------------------------------------------------------------------------
-
     def shut(self, *, cancel: bool) -> None:
         for member in self.scheduler.shut(f"{self.name} was shut down: make another pool"):
             member.body.leave()
@@ -367,12 +351,6 @@ class Members:
                 self.scheduler.condemn(member, None)
                 member.body.kill("the pool was stopped")
 
-    def forget(self) -> None:
-        """The pool's object is gone. May run while the interpreter lists its threads: waits for no lock, starts no
-        thread.
-        """
-        self.scheduler.bell.put(None)
-
     def finish(self) -> None:
         """The pool is not used any more, or the interpreter ends: run what was accepted."""
         if not self._orphaned:
@@ -390,14 +368,8 @@ class Members:
 _known: weakref.WeakSet[Members] = weakref.WeakSet()
 
 
-def tell(crew: Members) -> None:
-    _known.add(crew)
-
-
 def at_exit() -> None:
-    """Run what was accepted, as executors do, then let the interpreter end. A program that a Ctrl-C ends does not wait
-    for it: its calls are interrupted, and killed after the pool's ``shutdown_timeout``.
-    """
+    """Run what was accepted, as executors do. After a Ctrl-C calls are interrupted, and killed after a time-out."""
     all_known = [*_known]
     # Set by the interpreter when no code has caught it.
     if getattr(sys, "last_type", None) is KeyboardInterrupt:

@@ -14,7 +14,7 @@ from headrace.dispatch import Key, Snapshot, Strategy, hash, named, slot  # noqa
 from headrace.errors import ArgumentError, CancelRequested, HeadraceError, JobInterrupted, SoftTimeLimit, WaitTimeout
 from headrace.pool.child import run_chunk
 from headrace.pool.events import Handler, Keywords, PoolOptions, PoolStats, census, members
-from headrace.pool.members import Leased, Members, tell
+from headrace.pool.members import Leased, Members
 from headrace.pool.scheduler import lease_call
 from headrace.pool.state import Call, Lease, Member, MemberBackend
 from headrace.pool.threads import ThreadBody
@@ -56,11 +56,11 @@ class Pool(Executor):
 
             body, self._pack = ProcessBody, packed
         self._crew = Members(self.options, self.name, body)
-        tell(self._crew)
         self._scheduler = self._crew.scheduler
         self._withdraw = self._scheduler.withdraw
-        # A pool that is forgotten ends as an executor does: what it accepted still runs.
-        weakref.finalize(self, self._crew.forget).atexit = False
+        # A pool that is forgotten ends as an executor does: what it accepted still runs. This may run while threads are
+        # listed: it waits for no lock and starts no thread.
+        weakref.finalize(self, self._scheduler.bell.put, None).atexit = False
         self._crew.resize(n)
 
     # -- calls -------------------------------------------------------------------------------------------------------
@@ -254,9 +254,7 @@ class Pool(Executor):
         return census(self.name, self.options, self._scheduler)
 
     def add_callbacks(self, callbacks: object) -> None:
-        """Tell one more object of the pool's life, see :class:`headrace.pool.Callbacks`. Raises OptionsError: it has no
-        method.
-        """
+        """Tell one more object of the pool's life. Raises OptionsError: it has no method of ``Callbacks``."""
         self._crew.events.add(callbacks)
 
     def remove_callbacks(self, callbacks: object) -> None:

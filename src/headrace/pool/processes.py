@@ -1,12 +1,8 @@
 """A member that is a process: the pool's side of its socket. Owns the process, its socket and the thread that reads it.
 
-1. :func:`born`, :func:`reaped`, :func:`kill_group`: how a process is started, reaped and killed. Owns the state that
-   multiprocessing keeps of it.
-2. :class:`ProcessBody`: the member. The thread that books a call writes it to the socket; the reading thread completes
-   it, writes the next one, and starts another process when this one ends.
-
-Processes are forked from Python's fork server, a process of a single thread that never ran the program's code: a fork
-of this one, with its threads, could take a held lock along.
+The thread that books a call writes it to the socket; the reading thread completes it, writes the next one, and starts
+another process when this one ends. Processes are forked from Python's fork server, a process of a single thread that
+never ran the program's code: a fork of this one, with its threads, could take a held lock along.
 """
 
 from __future__ import annotations
@@ -83,10 +79,6 @@ def reaped(process: ForkServerProcess, pid: int) -> int:
         threading.Event().wait(0.002)
 
 
-def ended_by(code: int) -> str:
-    return f"signal {-code}, {_signal_name(-code)}" if code < 0 else f"exit code {code}"
-
-
 def kill_group(pid: int, *, alone: bool = True) -> None:
     """Kill a process and what it started; before it has made its group, just itself."""
     if pid <= 0 or pid == os.getpgid(0):
@@ -97,13 +89,6 @@ def kill_group(pid: int, *, alone: bool = True) -> None:
         if alone:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"
 
 
 def packed(what: str, *parts: object) -> bytes:
@@ -142,8 +127,7 @@ class ProcessBody:
         self._stopping = False
 
     def start(self) -> None:
-        name = f"{self._owner.name}-{self._member.id}"
-        self._thread = MemberThread(self._live, name)
+        self._thread = MemberThread(self._live, f"{self._owner.name}-{self._member.id}")
         self._thread.thread.start()
 
     def deliver(self, call: Call[Any]) -> bool:
@@ -222,8 +206,6 @@ class ProcessBody:
         for each in self._ours:
             each.close()
 
-    # -- the socket --------------------------------------------------------------------------------------------------
-
     def _read(self, sock: socket.socket) -> str:
         said, frames = "", Frames(sock)
         while True:
@@ -259,20 +241,16 @@ class ProcessBody:
             return
         if kind == DEFERRED:
             self._deferred[number] = call
-        # Callbacks run in this thread, and while they do, the socket is not read: the next call is not sent before they
-        # end.
+        # Callbacks run in this thread, which does not read the socket then: the next call is not sent before they end.
         watched = call.watched
         if watched and kind != DEFERRED:
             settle(call, *_opened(kind, body))
-        following = self._scheduler.finish(member, call)
         # It works on the next one while this thread completes the last.
-        self._scheduler.go_on(member, following)
+        self._scheduler.go_on(member, self._scheduler.finish(member, call))
         if not watched and kind != DEFERRED:
             settle(call, *_opened(kind, body))
         if member.leaving and member.running is None:
             self.leave()
-
-    # -- the process -------------------------------------------------------------------------------------------------
 
     def _live(self) -> None:
         member, owner = self._member, self._owner
@@ -287,7 +265,10 @@ class ProcessBody:
             if not self._stopping:
                 self._killed = ""
             delay = owner.lost(member, reason or "it ended")
-            self._fail_deferred(reason)
+            deferred, self._deferred = self._deferred, {}
+            for call in deferred.values():
+                text = f"member {member.id} ended ({reason}) before it gave the answer that it had put off"
+                settle(call, None, MemberDied(text, member.id, reason))
         owner.gone(member, "left" if self._stopping and not self._killed else "")
 
     def _wait(self, delay: float) -> bool:
@@ -325,13 +306,10 @@ class ProcessBody:
                 return said
             code = reaped(process, self.pid)
             self.pid = 0
-            return "" if orderly and code == 0 else ended_by(code)
-
-    def _fail_deferred(self, reason: str) -> None:
-        deferred, self._deferred = self._deferred, {}
-        for call in deferred.values():
-            text = f"member {self._member.id} ended ({reason}) before it gave the answer that it had put off"
-            settle(call, None, MemberDied(text, self._member.id, reason))
+            name = next((known.name for known in signal.Signals if known == -code), "unknown")
+            if code < 0:
+                return f"signal {-code}, {name}"
+            return "" if orderly and code == 0 else f"exit code {code}"
 
 
 def _opened(kind: int, body: bytes | memoryview) -> tuple[object, BaseException | None]:

@@ -2,10 +2,7 @@
 
 One lock guards the lines, the loads and what is running; taking a call for a member and writing down that it has it are
 one step under it. Strategies choose before, without the lock, from the published snapshot. Futures are never touched
-under the lock, since their callbacks may call back here.
-
-A method of the scheduler may tell its caller that a call is now a member's. The caller then hands the call over
-(:meth:`MemberBackend.deliver`), without the lock.
+under it, since their callbacks may call back here, and a call is handed over (:meth:`MemberBackend.deliver`) after it.
 """
 
 from __future__ import annotations
@@ -66,8 +63,6 @@ class Scheduler:
     def begin_anew(self) -> None:
         self.lock = threading.Lock()
         self._changed = Latch()
-
-    # -- calls come --------------------------------------------------------------------------------------------------
 
     def place(self, call: Call[Any], choose: Strategy[Member], key: Key | None) -> None:
         """Hand a call to a member, or let it wait. Raises ClosedError, PoolBroken, PoolFull: it will never run."""
@@ -180,8 +175,6 @@ class Scheduler:
         while call is not None and not (member.body.deliver(call) if call.lease is None else self._grant(member, call)):
             call = self.finish(member, call)
 
-    # -- calls go ----------------------------------------------------------------------------------------------------
-
     def finish(self, member: Member, call: Call[Any]) -> Call[Any] | None:
         following: Call[Any] | None
         with self.lock:
@@ -274,8 +267,6 @@ class Scheduler:
                 self._weigh(call.waits_for)
             return waited
 
-    # -- leases ------------------------------------------------------------------------------------------------------
-
     def release(self, lease: Lease) -> None:
         with self.lock:
             member = None if lease.over else lease.member
@@ -286,8 +277,6 @@ class Scheduler:
         self.go_on(member, self.finish(member, held))
         if member.leaving and member.running is None:
             member.body.leave()
-
-    # -- members come and go -----------------------------------------------------------------------------------------
 
     def publish(self, members: Iterable[Member]) -> list[Member]:
         """Replace the snapshot; who is no longer in it leaves. Returns those who are idle and must be told."""
@@ -318,8 +307,7 @@ class Scheduler:
                 continue
             call.line = None
             other = self._other(call)
-            free = other.running is None and not other.away
-            if free:
+            if other.running is None and not other.away:
                 self._run(other, call)
                 self._moved.append((other, call))
             else:
@@ -488,9 +476,5 @@ def fail(calls: Iterable[Call[Any]], make: Callable[[], BaseException]) -> None:
 
 
 def died(member: Member, reason: str) -> MemberDied:
-    return MemberDied(
-        f"member {member.id} ended ({reason}) while it ran this call, which may have had effects; call again if it may "
-        "run twice",
-        member.id,
-        reason,
-    )
+    text = f"member {member.id} ended ({reason}) while it ran this call, which may have had effects"
+    return MemberDied(f"{text}; call again if it may run twice", member.id, reason)

@@ -169,9 +169,7 @@ class Call(Future[T], Generic[T]):
         super().add_done_callback(fn)
 
     def begin(self) -> bool:
-        """From here on it can no longer be cancelled; False when it was, or when it has begun before. Who waits for a
-        cancelled call is told by this, so the canceller must call it for each.
-        """
+        """From here on it cannot be cancelled; False: it was, or has begun. Tells who waits for a cancelled call."""
         with self._condition:
             if self._state == PENDING:
                 self._state, self.begun = RUNNING, True
@@ -226,9 +224,7 @@ class MemberBackend(Protocol):
     def start(self) -> None: ...
 
     def deliver(self, _call: Call[Any], /) -> bool:
-        """Run what was booked, ``member.running``, without the scheduler's lock; again does nothing. False: it was
-        cancelled before, and the caller must finish it.
-        """
+        """Run what was booked, without the scheduler's lock; again does nothing. False: it was cancelled before."""
         ...
 
     def leave(self) -> None: ...
@@ -245,7 +241,6 @@ class MemberBackend(Protocol):
 
     def disown(self) -> None:
         """This is a fork of the pool's process: let go of what belongs to that."""
-        ...
 
 
 class Member:
@@ -305,11 +300,6 @@ def settle(call: Call[Any], result: object, error: BaseException | None) -> None
         return
 
 
-def outcome(future: Future[Any]) -> tuple[object, BaseException | None]:
-    error = future.exception()
-    return (None if error else future.result()), error
-
-
 class KeyHome:
     """Where the calls of one key are, while there are any: a resize must not let a later one overtake."""
 
@@ -348,8 +338,8 @@ class CallQueues:
         self.waiting += 1
 
     def admit(self, member: Member | None, call: Call[Any]) -> None:
-        if self.waiting >= self.backlog and not self.soon_free(member) and self._surplus() >= self.backlog:
-            raise self.too_many()
+        if self.waiting >= self.backlog:
+            self._check_room(member)
         self.add(member, call)
 
     def soon_free(self, member: Member | None) -> bool:
@@ -397,15 +387,12 @@ class CallQueues:
             member.urgent.clear()
         return calls
 
-    # -- keys --------------------------------------------------------------------------------------------------------
-
     def home(self, call: Call[Any], key: Key, member: Member) -> Member:
         """The member for a new call of a key: where the key's other calls are, or else the chosen one."""
         home = self.homes.get(key)
         there = member if home is None else home.member
-        full = self.waiting >= self.backlog and (there.running is not None or there.away)
-        if full and not self.soon_free(there) and self._surplus() >= self.backlog:
-            raise self.too_many()
+        if self.waiting >= self.backlog and (there.running is not None or there.away):
+            self._check_room(there)
         if home is None:
             home = self.homes[key] = KeyHome(member)
         home.calls += 1
@@ -421,5 +408,7 @@ class CallQueues:
             if not home.calls:
                 del self.homes[key]
 
-    def too_many(self) -> PoolFull:
-        return PoolFull(f"{self.waiting} calls wait already, as many as backlog= allows: call again later, or raise it")
+    def _check_room(self, member: Member | None) -> None:
+        if not self.soon_free(member) and self._surplus() >= self.backlog:
+            text = f"{self.waiting} calls wait already, as many as backlog= allows"
+            raise PoolFull(f"{text}: call again later, or raise it")

@@ -6,7 +6,6 @@ results are thrown away.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
@@ -18,7 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from headrace.clock import monotonic
 from headrace.pool.members import Members
-from headrace.pool.state import Call, Member, MemberThread, outcome, settle
+from headrace.pool.state import Call, Member, MemberThread, settle
 
 T = TypeVar("T")
 
@@ -61,8 +60,7 @@ class ThreadBody:
         self._delay = 0.0
 
     def start(self) -> None:
-        name = f"{self._owner.name}-{self._member.id}"
-        self._thread = MemberThread(partial(self._live, self._wake), name)
+        self._thread = MemberThread(partial(self._live, self._wake), f"{self._owner.name}-{self._member.id}")
         self._thread.thread.start()
 
     def deliver(self, _call: Call[Any]) -> bool:
@@ -75,7 +73,7 @@ class ThreadBody:
 
     def leave(self) -> None:
         self._hurry.put(None)
-        with contextlib.suppress(RuntimeError):
+        with suppress(RuntimeError):
             self._wake.release()
 
     def kill(self, reason: str) -> None:
@@ -86,7 +84,7 @@ class ThreadBody:
         old_hurry, self._hurry = self._hurry, SimpleQueue()
         old_hurry.put(None)
         again = self._owner.lost(self._member, reason)
-        with contextlib.suppress(RuntimeError):
+        with suppress(RuntimeError):
             old.release()
         if again is None:
             self._owner.gone(self._member)
@@ -131,7 +129,7 @@ class ThreadBody:
         while True:
             end = monotonic() + self._delay
             while monotonic() < end:
-                with contextlib.suppress(Empty):
+                with suppress(Empty):
                     self._hurry.get(timeout=0.1)
                 if self._wake is not wake or self._scheduler.unneeded(self._member):
                     return False
@@ -164,7 +162,12 @@ class ThreadBody:
         if type(result) is DeferredResult:
             following = finish(member, call)
             later = cast(DeferredResult[Any], result)  # type: ignore[redundant-cast]  # pyright needs it
-            later.future.add_done_callback(lambda future: settle(call, *outcome(future)))
+
+            def answered(future: Future[Any]) -> None:
+                error = future.exception()
+                settle(call, None if error else future.result(), error)
+
+            later.future.add_done_callback(answered)
             return following
         # Who has the answer may count on the member being free. But callbacks run here, and until they end it is not.
         watched = call.watched
