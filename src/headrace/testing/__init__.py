@@ -19,14 +19,9 @@ if TYPE_CHECKING:
     from headrace.testing.kit_store import VirtualClock as VirtualClock
 
 _HOMES = {
-    "DrainError": "testing.kit_store",
-    "Drained": "testing.kit_store",
-    "Enqueued": "testing.kit",
-    "assert_invariants": "admin.keyspace_rules",
-    "violations": "admin.keyspace_rules",
-    "Kit": "testing.kit",
-    "Stub": "testing.kit",
-    "VirtualClock": "testing.kit_store",
+    **dict.fromkeys(("assert_invariants", "violations"), "admin.keyspace_rules"),
+    **dict.fromkeys(("Enqueued", "Kit", "Stub"), "testing.kit"),
+    **dict.fromkeys(("Drained", "DrainError", "VirtualClock"), "testing.kit_store"),
 }
 
 

@@ -43,21 +43,9 @@ from headrace.testing.inline_runner import (
     outside_loop,
 )
 from headrace.testing.kit_store import AsyncKitStore, Drained, DrainError, KitStore, VirtualClock, Wire, Wishes, waiting
+from headrace.worker.dispatcher import dispatcher_events as events
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.declared_duties import TICKING
-from headrace.worker.dispatcher.dispatcher_events import (
-    Event,
-    Give,
-    Heard,
-    Ready,
-    Replied,
-    RunnerDied,
-    Send,
-    SendFirst,
-    Step,
-    TakeBack,
-    TakenBack,
-)
 from headrace.worker.dispatcher.worker_state import Worker
 from headrace.worker.messages import Done, Drain, JobProgress, Signal, Spawn, Spawned
 from headrace.worker.own_tasks import worker_tasks
@@ -94,9 +82,6 @@ class _Even(Random):
         return DICE
 
 
-_RANDOM = _Even()
-
-
 class InlineTask:
     """A task as the core sees it: the one runner of a drain runs jobs of each kind, one at a time."""
 
@@ -117,14 +102,14 @@ class HandTurned:
     """
 
     def __init__(self, core: Core, clock: VirtualClock, start: Callable[[Claim], Steps[Performed | None]]) -> None:
-        """Make one; ``start`` runs a claimed job: None where the whole worker died."""
+        # ``start`` gives None where the whole worker died.
         self.core = core
-        self.inbox: list[Event] = [Ready()]
+        self.inbox: list[events.Event] = [events.Ready()]
         self.died = False
         self.seen: Overview | None = None
         self._clock = clock
         self._start = start
-        self._waves: deque[list[Step]] = deque()
+        self._waves: deque[list[events.Step]] = deque()
         self._given: deque[tuple[int, Claim]] = deque()
         self._runners = 0
         # Notes of starts that hold their runners until these are killed.
@@ -144,14 +129,12 @@ class HandTurned:
 
     def duties(self) -> Steps[None]:
         """Do all that is due by now, with no runner."""
-        while (yield from self._turn()) or self._more_soon:
+        core = self.core
+        while (yield from self._turn()) or (
+            not core.left and core.next < max(self.now + PIECES, core.incarnation.maintenance.doubt_until)
+        ):
             if not self._busy:
-                self._pass_to(self.core.next)
-
-    @property
-    def _more_soon(self) -> bool:
-        until = max(self.now + PIECES, self.core.incarnation.maintenance.doubt_until)
-        return not self.core.left and self.core.next < until
+                self._pass_to(core.next)
 
     @property
     def _busy(self) -> bool:
@@ -162,23 +145,20 @@ class HandTurned:
 
     def _turn(self) -> Steps[bool]:
         """Have the core decide once, and do it; False: only time brings it more to do."""
-        events, self.inbox = self.inbox, []
-        self._act(self.core.on(events, self.now))
+        happened, self.inbox = self.inbox, []
+        self._act(self.core.on(happened, self.now))
         if self._waves:
             wave = self._waves.popleft()
             if wave[-1][0].script.name == "retire":
-                wave.append((overviews.overview(self.core.incarnation.desk.keys), self._see))
+                wave.append((overviews.overview(self.core.incarnation.desk.keys), partial(setattr, self, "seen")))
             values = yield [call for call, _ in wave]
             for (call, read), value in zip(wave, values, strict=True):
-                self.inbox.append(Replied(read, value, call.script.name))
+                self.inbox.append(events.Replied(read, value, call.script.name))
             if not self._waves:
-                self.inbox.append(Ready())
+                self.inbox.append(events.Ready())
         elif self._given:
             yield from self._run(*self._given.popleft())
         return self._busy
-
-    def _see(self, seen: Overview) -> None:
-        self.seen = seen
 
     def _run(self, runner: int, claim: Claim) -> Steps[None]:
         performed = yield from self._start(claim)
@@ -190,31 +170,30 @@ class HandTurned:
             for note in performed.notes
         ]
         if performed.ended is not None:
-            self.inbox.append(Heard(runner, [*said, Done(claim.number, performed.ended, 0, 0)]))
+            self.inbox.append(events.Heard(runner, [*said, Done(claim.number, performed.ended, 0, 0)]))
         elif performed.late:
             self._hung[runner] = said
         else:
             self._die(runner, said)
 
     def _die(self, runner: int, said: list[JobProgress]) -> None:
-        self.inbox.append(RunnerDied(runner, signal=9, heard=[*said]))
+        self.inbox.append(events.RunnerDied(runner, signal=9, heard=[*said]))
 
     def _act(self, actions: Sequence[Any]) -> None:
-        firsts = [action.steps for action in actions if isinstance(action, SendFirst)]
-        self._waves.extendleft(reversed(firsts))
+        self._waves.extendleft(reversed([one.steps for one in actions if isinstance(one, events.SendFirst)]))
         for action in actions:
             match action:
-                case Send():
+                case events.Send():
                     self._waves.append(action.steps)
-                case Give():
+                case events.Give():
                     self._given += [(action.runner, claim) for claim in action.claims]
                 case Spawn():
                     self._runners += 1
                     self.inbox.append(Spawned(self._runners, action.kind, os.getpid()))
-                case TakeBack():
+                case events.TakeBack():
                     back = [one for one in self._given if one[0] == action.runner][-action.most :]
                     self._given = deque(one for one in self._given if one not in back)
-                    self.inbox.append(TakenBack(action.runner, len(back)))
+                    self.inbox.append(events.TakenBack(action.runner, len(back)))
                 case Signal(what="kill") if action.runner in self._hung:
                     self._die(action.runner, self._hung.pop(action.runner))
                 case _:
@@ -223,7 +202,7 @@ class HandTurned:
 
 
 class Draining:
-    """One drain.
+    """One drain; to the ``queues`` that are known it adds those that it sees.
 
     Attributes:
         turned: the incarnation that works; None before the first.
@@ -233,15 +212,10 @@ class Draining:
     def __init__(
         self, app: Headrace, clock: VirtualClock, faults: Faults, wishes: Wishes, settings: Settings, queues: set[str]
     ) -> None:
-        """Make one; ``queues``: those that are known, to which it adds."""
         self.turned: HandTurned | None = None
         self.error: BaseException | None = None
-        self._app = app
-        self._clock = clock
-        self._faults = faults
-        self._wishes = wishes
-        self._settings = settings
-        self._queues = queues
+        self._app, self._clock, self._faults = app, clock, faults
+        self._wishes, self._settings, self._queues = wishes, settings, queues
         self._keys = app.client.keys
         self._ends: Counter[str] = Counter()
         self._tasks: Counter[str] = Counter()
@@ -271,7 +245,10 @@ class Draining:
                 break
             # A job may have come to a queue that was not known, or behind the last claim.
             starts = self._tasks.total()
-            if (starts == tried or not self._is_left(seen)) and not (yield from self._pass_time(seen.now)):
+            queues = [queue for queue in seen.queues if self._wishes.queue in ("", queue.name)]
+            # Hooks may be called for what has happened.
+            more = bool(self._app.hooks.declared) or any(q.size > q.held and not q.paused for q in queues)
+            if (starts == tried or not more) and not (yield from self._pass_time(seen.now)):
                 break
             tried = starts
         if self._failed is not None and self.error is None:
@@ -280,7 +257,12 @@ class Draining:
             error = None if records[0] is None else records[0].error
             self.error = unsuccessful(claim.id, claim.task, state, error)
         if self.error is None and self._full:
-            self.error = DrainError(self._too_many(seen))
+            (name, count), *_ = self._tasks.most_common(1)
+            left = ", ".join(f"{number:,} {state}" for state, number in waiting(seen).items())
+            self.error = DrainError(
+                f"the drain's limit of {self._wishes.limit:,} starts is reached, and jobs are left: {left}. {name} "
+                f"started {count:,} times: does it snooze or enqueue for ever? Give drain(limit=...) another number"
+            )
         return Drained(self._tasks.total(), dict(self._ends), waiting(seen))
 
     def tidy(self) -> Steps[None]:
@@ -290,8 +272,6 @@ class Draining:
         turned.inbox.append(Drain(now=True))
         yield from turned.duties()
 
-    # -- one incarnation --------------------------------------------------------------------------------------------
-
     def _burst(self) -> Steps[Overview]:
         queues = {self._wishes.queue} if self._wishes.queue else self._queues
         turned = self._turning(tuple(sorted(queues)), burst=True)
@@ -300,18 +280,13 @@ class Draining:
         self._queues.update(queue.name for queue in seen.queues)
         return seen
 
-    def _is_left(self, seen: Overview) -> bool:
-        queues = [queue for queue in seen.queues if self._wishes.queue in ("", queue.name)]
-        # Hooks may be called for what has happened.
-        return bool(self._app.hooks.declared) or any(queue.size > queue.held and not queue.paused for queue in queues)
-
     def _turning(self, queues: tuple[str, ...], *, burst: bool) -> HandTurned:
         app = self._app
         options = WorkerOptions(processes=1, queues=QueueOrder(queues), burst=burst)
         tasks = {name: cast("Task[..., Any, Any]", InlineTask(task)) for name, task in worker_tasks(app).items()}
         look = partial(look_at_alarms, app.client, app.stats, app.alarms.declared.values())
         worker = Worker(
-            settings=self._settings, tasks=tasks, options=options, place=PLACE, pid=os.getpid(), random=_RANDOM,
+            settings=self._settings, tasks=tasks, options=options, place=PLACE, pid=os.getpid(), random=_Even(),
             probe=lambda handle: (handle.pid, 0), job_counts=self, limits=app.limits.declared(),
             hooks=list(app.hooks.declared.values()), look_at_alarms=look if app.alarms.declared else None,
             prompt_hooks=True, leaves=LEFT_OUT if burst else frozenset(TICKING), soon=SOON,
@@ -332,14 +307,12 @@ class Draining:
             return None
         if performed.ended is None and not performed.late:
             self._asked.add(claim.token)
-        error = performed.error
-        if error is not None and (isinstance(performed.ended, Released) or _always(error) or self._is_bad(performed)):
+        error, ended = performed.error, performed.ended
+        bad = ended is not None and (isinstance(ended, Released) or self._ends_drain(ended.kind))
+        if error is not None and (bad or _always(error)):
             self.error = error
             self._stop()
         return performed
-
-    def _is_bad(self, performed: Performed) -> bool:
-        return performed.ended is not None and self._ends_drain(performed.ended.kind)
 
     def _ends_drain(self, kind: str) -> bool:
         return self._wishes.raises and kind in _BAD and not (kind == "retry" and self._wishes.retries)
@@ -353,10 +326,7 @@ class Draining:
         assert self.turned is not None
         self.turned.inbox.append(Drain(now=True))
 
-    # -- for the core: how starts end -------------------------------------------------------------------------------
-
     def ended(self, claim: Claim, kind: EndKind, *_: float) -> None:
-        """A start ended, with its code or without."""
         self._ends[kind] += 1
         if kind == "retry":
             self._retried.add(claim.id)
@@ -366,8 +336,6 @@ class Draining:
 
     def grew(self, memory: int) -> None:
         """The memory of a runner is that of the test."""
-
-    # -- time -------------------------------------------------------------------------------------------------------
 
     def _pass_time(self, now: int) -> Steps[bool]:
         """Move the clock to the next job that is to be waited for; False: there is none."""
@@ -382,14 +350,6 @@ class Draining:
         if moments:
             self._clock.move(max(0, min(moments) - now) + BEYOND)
         return bool(moments)
-
-    def _too_many(self, seen: Overview) -> str:
-        (name, count), *_ = self._tasks.most_common(1)
-        left = ", ".join(f"{number:,} {state}" for state, number in waiting(seen).items())
-        return (
-            f"the drain's limit of {self._wishes.limit:,} starts is reached, and jobs are left: {left}. {name} "
-            f"started {count:,} times: does it snooze or enqueue for ever? Give drain(limit=...) another number"
-        )
 
 
 def _always(error: BaseException) -> bool:
@@ -422,9 +382,7 @@ class DrainDriver:
         self.dead: set[str] = set()
         self.queues = {"default"}
         self._settings = msgspec.structs.replace(settings, prefetch_seconds=0, startup_profiling=False)
-        self._app = app
-        self._clock = clock
-        self._faults = faults
+        self._app, self._clock, self._faults = app, clock, faults
         self._store = KitStore(url, settings, Wire(clock))
         self._astore = AsyncKitStore(url, settings, Wire(clock))
 
@@ -434,8 +392,8 @@ class DrainDriver:
             self.run_apart(Draining.tidy, Wishes())
 
     def run(self, make: Make[T], wishes: Wishes) -> T:
-        """Carry out a drain in this thread. Raises WaitRefused: an event loop runs in it. Raises DrainError: another
-        one is under way. Raises BaseException: the first error of a job, where that is wished.
+        """Carry out a drain in this thread. Raises WaitRefused: an event loop runs in it. Raises DrainError, and where
+        that is wished the first error of a job.
         """
         if on_event_loop():
             raise WaitRefused("drain() would block the event loop: await adrain()")
@@ -476,7 +434,6 @@ class DrainDriver:
             return self.run(make, wishes)
 
     def close(self) -> None:
-        """Close the connections of the kit."""
         self._store.close()
         self._astore.leave_to_loop()
 

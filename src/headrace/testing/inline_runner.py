@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from headrace.app import Headrace
 from headrace.context import CurrentJob
-from headrace.errors import HeadraceError, LifespanError, OptionsError, SoftTimeLimit, StoreUnavailable
+from headrace.errors import HeadraceError, LifespanError, OptionsError, SoftTimeLimit
 from headrace.model import codec
 from headrace.model.ended import Ended, Released
 from headrace.model.job import Claim, Input
@@ -58,13 +58,6 @@ class Crash(msgspec.Struct, frozen=True):
     task: str
     at: Moment
     worker: bool
-
-
-def lost_reply(*, give_up: bool) -> Exception:
-    """What the caller of the driver sees of a reply that the server gave; ``give_up``: the store does not try again."""
-    if give_up:
-        return StoreUnavailable("the test kit has lost the reply: the call may or may not have been applied")
-    return ConnectionResetError("the test kit has lost the reply")
 
 
 class Faults:
@@ -118,7 +111,6 @@ class LimitGate:
         self._soft = False
 
     def open(self, job: CurrentJob) -> None:
-        """User code begins, and its time."""
         self._job = job
         if self._plan is None or not (self._plan.timeout or self._plan.hard_timeout):
             return
@@ -132,7 +124,6 @@ class LimitGate:
         self._watcher.start()
 
     def close(self) -> None:
-        """User code ended: nothing is raised any more when this has returned."""
         self._job = None
         watcher, self._watcher = self._watcher, None
         if watcher is None:
@@ -200,9 +191,8 @@ class Performed(msgspec.Struct):
 
 @contextmanager
 def outside_loop() -> Generator[None, None, None]:
-    """Run a block in the thread of an event loop as if no loop ran there, for code of functions. Drivers such as
-    Django's keep connections by thread. So a function runs in the thread of the test, and may block, wait for jobs, and
-    call :func:`asyncio.run`, as it may on a worker.
+    """Run a block in the thread of an event loop as if no loop ran there. Drivers such as Django's keep connections by
+    thread: so a function runs in that of the test, and may block, and call :func:`asyncio.run`, as on a worker.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -285,14 +275,12 @@ class InlineRunner:
         self._lifespans: dict[str, Lifespans] = {}
 
     def run(self, claim: Claim, crash: Crash | None) -> Performed:
-        """Run a start; a coroutine on an event loop of this drain."""
         if not self._is_async(claim):
             return self._perform(claim, crash)
         self._loop = self._loop or asyncio.Runner(loop_factory=asyncio.new_event_loop)
         return self._loop.run(self._aperform(claim, crash))
 
     def close(self) -> None:
-        """Leave the lifespans and end the event loop, if there is one."""
         held = self._lifespans.pop("async", None)
         self._leave()
         if self._loop is not None:
@@ -307,7 +295,6 @@ class InlineRunner:
         return await in_thread_of_test(self._perform, claim, crash)
 
     async def aclose(self) -> None:
-        """See :meth:`close`."""
         if (lifespans := self._lifespans.pop("async", None)) is not None:
             await lifespans.aleave()
         await in_thread_of_test(self._leave)
@@ -315,8 +302,6 @@ class InlineRunner:
     def _is_async(self, claim: Claim) -> bool:
         task = self._tasks.get(claim.task)
         return task is not None and task.is_async
-
-    # -- lifespans --------------------------------------------------------------------------------------------------
 
     def _new(self, claim: Claim) -> Lifespans | None:
         task = self._tasks.get(claim.task)
@@ -339,8 +324,6 @@ class InlineRunner:
         state = None if task is None else self._lifespans[task.kind].state
         return context if state is None else replace(context, state=state)
 
-    # -- one start --------------------------------------------------------------------------------------------------
-
     async def _aperform(self, claim: Claim, crash: Crash | None) -> Performed:
         try:
             if lifespans := self._new(claim):
@@ -361,10 +344,10 @@ class InlineRunner:
             own.cancel()
 
         loop = asyncio.get_running_loop()
-        limits: list[tuple[float | None, Callable[..., Any], tuple[Any, ...]]] = []
+        limits: list[tuple[float | None, Callable[[], None]]] = []
         if plan is not None:
-            limits = [(plan.timeout, drive.stop, ("soft",)), (plan.hard_timeout, kill, ())]
-        timers = [loop.call_later(after, act, *args) for after, act, args in limits if after]
+            limits = [(plan.timeout, lambda: drive.stop("soft")), (plan.hard_timeout, kill)]
+        timers = [loop.call_later(after, act) for after, act in limits if after]
         try:
             ended = await own
         finally:
@@ -393,7 +376,7 @@ class InlineRunner:
         return Performed(ended, error, notes)
 
     def _plan(self, claim: Claim) -> RunPlan | None:
-        """How the job is to be run; None: its start says why it cannot."""
+        # None: its start says why the job cannot be run.
         task = self._tasks.get(claim.task)
         try:
             return None if task is None else task.plan(claim.options)
@@ -426,9 +409,7 @@ MOST = 64 << 20
 def job_here(
     about: Claim, attempt: int, payloads: Mapping[str, Any], state: Any, notes: list[Note]
 ) -> Generator[CurrentJob, None, None]:
-    """Make a job that is in no store the current one for the length of a block; see :meth:`headrace.testing.Kit.job`.
-    ``about``: its task, queue, key and headers. ``notes``: gets what the job says of itself.
-    """
+    """See :meth:`headrace.testing.Kit.job`; ``about``: task, queue, key and headers of the job."""
     if isinstance(attempt, bool) or attempt < 1:
         raise OptionsError(f"attempt counts starts from 1, so it is not {attempt!r}")
     inputs = tuple(

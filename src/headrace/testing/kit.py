@@ -32,7 +32,6 @@ from headrace.testing.inline_runner import (
     Moment,
     RunnerKilled,
     job_here,
-    lost_reply,
     sync_code_in_this_thread,
 )
 from headrace.testing.kit_store import (
@@ -95,8 +94,6 @@ class Kit:
         self._stubs: list[Stub] = []
         self._tie = ExitStack()
 
-    # -- life -------------------------------------------------------------------------------------------------------
-
     def __enter__(self) -> Self:
         self.url = self.url or private_server().url
         # Transactions that a test leaves open are not the user's.
@@ -128,25 +125,23 @@ class Kit:
             stub.remove()
         self._tie.close()
         self._takeover.give_back()
+        problems: list[str] = []
         try:
-            problems = self._problems() if check else []
+            if check:
+                problems = self._takeover.problems(self._driver.dead)
+                unused = [one.wanted for one in self._expectations if not one.entered]
+                problems += [f"an assertion about {wanted} without `with`" for wanted in unused]
+                problems += [f"{text}, which nothing met" for text in self._faults.unmet()]
         finally:
             self._driver.close()
             self._takeover.end()
         if problems:
             raise AssertionError("the test leaves behind:\n  " + "\n  ".join(problems))
 
-    def _problems(self) -> list[str]:
-        found = self._takeover.problems(self._driver.dead)
-        found += [f"an assertion about {one.wanted} without `with`" for one in self._expectations if not one.entered]
-        return found + [f"{text}, which nothing met" for text in self._faults.unmet()]
-
     @property
     def namespace(self) -> str:
         """The namespace of the test's keys."""
         return self._takeover.namespace
-
-    # -- running jobs -----------------------------------------------------------------------------------------------
 
     def drain(
         self,
@@ -242,8 +237,6 @@ class Kit:
         self._stubs.append(made)
         return made
 
-    # -- what was enqueued ------------------------------------------------------------------------------------------
-
     def assert_enqueued(
         self,
         task: AnyTask,
@@ -284,8 +277,6 @@ class Kit:
         name = None if task is None else name_of(task, "the test kit")
         return [one for one in self._log if name in (None, one.task) and queue in (None, one.queue)]
 
-    # -- faults -----------------------------------------------------------------------------------------------------
-
     def crash(self, task: AnyTask | None = None, *, at: Moment = "end", times: int = 1, worker: bool = False) -> None:
         """Have the next start end as if its process died; called by the code of a job, that job, at this line.
 
@@ -297,8 +288,8 @@ class Kit:
         """
         if job_if_any() is not None:
             raise RunnerKilled
-        crash = Crash("" if task is None else name_of(task, "the test kit"), at, worker)
-        self._faults.crashes += [crash] * times
+        name = "" if task is None else name_of(task, "the test kit")
+        self._faults.crashes += [Crash(name, at, worker)] * times
 
     def interrupt(self, reason: Stop = "shutdown") -> NoReturn:
         """Raise in the job that runs here what a worker raises: of a ``timeout``, a ``cancel`` or a ``shutdown``. For
@@ -321,9 +312,10 @@ class Kit:
         caller gets ``StoreUnavailable`` and does not know what was done; otherwise the call is repeated, as it is on a
         connection that fails, which does nothing twice. ``times``: this many calls.
         """
-        self._faults.replies.extend(lost_reply(give_up=give_up) for _ in range(times))
-
-    # -- what the stores and the clock say --------------------------------------------------------------------------
+        lost = "the test kit has lost the reply"
+        unknown = f"{lost}: the call may or may not have been applied"
+        for _ in range(times):
+            self._faults.replies.append(StoreUnavailable(unknown) if give_up else ConnectionResetError(lost))
 
     def _stored(self, made: list[tuple[Record, int]]) -> None:
         self._note(made)
@@ -395,7 +387,6 @@ class Wanted(msgspec.Struct, frozen=True):
     delay: float | None = None
 
     def misses(self, one: Enqueued) -> list[str]:
-        """What of a job is otherwise."""
         if one.task != self.task:
             return [f"its task is {one.task}"]
         found = [
@@ -471,9 +462,7 @@ def _shown(lines: list[str]) -> list[str]:
 
 
 def described(app: Headrace, record: Record, job: Job[Any], delay: int, now: int) -> Enqueued:
-    """A job of a test, as its record says just after it was stored. ``delay``, ``now``: microseconds; a job that was
-    enqueued for a time (``at=``) has no delay of its own.
-    """
+    """A job as its record says. ``delay``, ``now``: microseconds; with ``at=`` a job has no delay of its own."""
     task = app.tasks.get(record.task)
     arguments: dict[str, Any] = {}
     if task is not None:
@@ -489,7 +478,6 @@ def described(app: Headrace, record: Record, job: Job[Any], delay: int, now: int
 
 
 def bound(task: Task[..., Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by parameter, defaults included."""
     found = inspect.signature(task).bind(*args, **kwargs)
     found.apply_defaults()
     return found.arguments
@@ -530,11 +518,8 @@ class Stub:
     ) -> None:
         """Use ``kit.stub(task, ...)``."""
         self.calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-        self._task = task
-        self._returns = returns
-        self._raises = raises
-        self._runs = runs
-        self._times = times
+        self._task, self._times = task, times
+        self._returns, self._raises, self._runs = returns, raises, runs
         self._real: Callable[..., Any] = task.function
         task.function = self._acall if task.is_async else self._call
 

@@ -28,7 +28,8 @@ from headrace.protocol.keys import Keys, keys_of
 from headrace.protocol.overviews import Overview
 from headrace.protocol.produce import Look
 from headrace.protocol.script import Call
-from headrace.settings import Duration, Settings, microseconds, seconds
+from headrace.settings import Duration, Settings, microseconds
+from headrace.settings import seconds as seconds_of
 from headrace.store.connection import connection_class, node_of
 from headrace.store.end_listener import EndListener, Tell
 from headrace.store.store import AsyncStore, Store
@@ -67,19 +68,15 @@ class VirtualClock:
         change. ``amount``: seconds or a timedelta; the parts are added to it. Raises OptionsError: the sum is negative:
         time does not go back. Cost: a few round trips, and two more per 1,000 keys of the test.
         """
-        parts = dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        self.move(microseconds(_sum(amount, parts)))
+        whole = amount if isinstance(amount, dt.timedelta) else dt.timedelta(seconds=amount)
+        whole += dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        self.move(microseconds(seconds_of(whole, "the time that passes")))
 
     def move(self, by: int) -> None:
         """As :meth:`advance`, in microseconds."""
         if by > 0:
             self.offset += by
             self._moved(by)
-
-
-def _sum(amount: Duration, parts: dt.timedelta) -> float:
-    whole = amount if isinstance(amount, dt.timedelta) else dt.timedelta(seconds=amount)
-    return seconds(whole + parts, "the time that passes")
 
 
 Wave = Sequence[Call[Any]]
@@ -94,8 +91,8 @@ class Wire(msgspec.Struct, frozen=True):
 
     Attributes:
         faults: None for the store of the kit itself.
-        stored: told the records of jobs that were enqueued, each with its delay (microseconds); of none where jobs that
-            were stored before may run now.
+        stored: gets the records of jobs that were enqueued, each with its delay (microseconds); none where others may
+            run now.
         astored: the same, from an event loop.
     """
 
@@ -105,18 +102,15 @@ class Wire(msgspec.Struct, frozen=True):
     astored: Callable[[list[tuple[Record, int]]], Awaitable[None]] | None = None
 
     def before(self, calls: Wave) -> list[Call[Any]]:
-        """The calls as they are sent; raises where one was to fail."""
         if self.faults is not None and self.faults.failures and not _quiet(calls):
             raise self.faults.failures.popleft()
         return [call.at(-self.clock.offset) for call in calls]
 
     def after(self, calls: Wave) -> None:
-        """Raises where the replies were to be lost."""
         if self.faults is not None and self.faults.replies and not _quiet(calls):
             raise self.faults.replies.popleft()
 
     def reads(self, keys: Keys, ids: Sequence[str]) -> list[Call[Any]]:
-        """What is asked of jobs that were enqueued."""
         return [produce.read(keys, ids[first : first + 500]) for first in range(0, len(ids), 500)]
 
 
@@ -129,10 +123,8 @@ def _releases(calls: Wave) -> bool:
 
 
 def _new(calls: Wave, values: Sequence[Any]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for call, value in zip(calls, values, strict=True):
-        found |= _made(call, value)
-    return found
+    made = (_made(call, value) for call, value in zip(calls, values, strict=True))
+    return {id: delay for found in made for id, delay in found.items()}
 
 
 def _made(call: Call[Any], answer: Any) -> dict[str, int]:
@@ -192,8 +184,7 @@ class AsyncKitStore(AsyncStore):
 
     @property
     def has_loop(self) -> bool:
-        """Whether an event loop that has used it may still be used."""
-        return any(not loop.is_closed() for loop in self._pools)
+        return not all(loop.is_closed() for loop in self._pools)
 
     async def run_all(self, calls: Wave, hasty: int = 0) -> list[Any]:
         values = await super().run_all(self.wire.before(calls), hasty)
@@ -287,7 +278,7 @@ class KitListener(EndListener):
     """The listener of an application that a kit has taken over."""
 
     def __init__(self, url: str, settings: Settings, clock: VirtualClock, progress: Callable[[], int | None]) -> None:
-        """Make one. ``progress``: a number that changes while jobs run; None while one does."""
+        """``progress``: a number that changes while jobs run; None while one does."""
         super().__init__(url, settings)
         self._clock = clock
         self._progress = progress
@@ -311,21 +302,17 @@ class KitListener(EndListener):
         timer.start()
 
     def _judge(self, ids: Sequence[str], tell: Tell, before: int | None) -> None:
-        """Tell those who still wait that nothing has run since."""
         waiting = [id for id in ids if (wait := self._waits.get(id)) is not None and tell in wait.tells]
         if not waiting:
             return
         now = self._progress()
         if now is None or now != before:
+            # Something has run since.
             self._doubt(waiting, tell, now)
             return
         many = f"job {waiting[0]}" + (f" and {len(waiting) - 1} more" if len(waiting) > 1 else "")
-        tell(
-            DrainError(
-                f"a wait for {many} cannot end: nothing runs in a test until it drains. Call drain() before, have "
-                f"adrain() run beside the wait, or use mode='inline'"
-            )
-        )
+        text = f"a wait for {many} cannot end: nothing runs in a test until it drains"
+        tell(DrainError(f"{text}. Call drain() before, have adrain() run beside the wait, or use mode='inline'"))
 
 
 _lock = threading.Lock()
@@ -344,7 +331,7 @@ class PrivateServer(msgspec.Struct, frozen=True):
     _directory: Path
 
     def close(self) -> None:
-        """Let it end, and remove its directory. Closing twice is fine."""
+        """Let it end. Closing twice is fine."""
         _servers.pop(os.getpid(), None)
         self._held.close()
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -395,7 +382,6 @@ class Takeover:
 
     @property
     def begun(self) -> bool:
-        """Whether the application uses the server of the test."""
         return self._back is not None
 
     def begin(self, url: str, wire: Wire, progress: Callable[[], int | None]) -> Settings:
@@ -407,11 +393,8 @@ class Takeover:
         self._client = connection(url, self.namespace)
         self._clock = wire.clock
         self._astore = AsyncKitStore(url, settings, wire)
-        stores = {
-            "store": KitStore(url, settings, wire),
-            "astore": self._astore,
-            "ends": KitListener(url, settings, wire.clock, progress),
-        }
+        ends = KitListener(url, settings, wire.clock, progress)
+        stores = {"store": KitStore(url, settings, wire), "astore": self._astore, "ends": ends}
         self._back = self._app.move(settings, stores)
         return settings
 
