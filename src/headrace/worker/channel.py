@@ -1,15 +1,12 @@
 """Channels between two processes of a worker: frames of MessagePack over stream sockets, and tickets in a pipe.
 
-Tickets decide who owns work that was sent ahead to a runner. For each job the dispatcher writes a ticket of two bytes
-into a pipe, *before* it sends the job; the runner (of several threads, the one that would start it) reads one before it
-starts a job; the dispatcher, which holds the read end too, takes work back by reading tickets. The kernel gives each to
-exactly one of them, since all read and write whole ones, so a job is started by the runner or taken back, never both
-and never neither; and the tickets left in a dead runner's pipe say which jobs it had not started. Taken back are always
-the last jobs sent.
+Tickets decide who owns work that was sent ahead to a runner. The dispatcher writes a ticket of two bytes for each job
+into a pipe, *before* it sends the job; the runner reads one before it starts a job; the dispatcher takes work back by
+reading tickets. The kernel gives each to exactly one of them, so a job is started or taken back, never both and never
+neither; and those left in a dead runner's pipe say which jobs it had not started. Taken back are the last jobs sent.
 
-A ticket can overtake the recalls that were sent before it, since they travel apart; the runner would then start a
-recalled job with the ticket of a later one. So each ticket says how many recalls came before it, and the runner waits
-for them.
+A ticket can overtake recalls, since they travel apart; the runner would then start a recalled job with the ticket of a
+later one. So each ticket says how many recalls came before it, and the runner waits for them.
 """
 
 from __future__ import annotations
@@ -211,8 +208,8 @@ _COUNTS = 1 << 8 * SIZE
 
 
 def take_ticket(descriptor: int) -> int | None:
-    """Runner: the right to start one job; None when it was taken back. Start nothing before as many recalls as it says,
-    modulo 65,536, have arrived. Raises Closed: the other end gives no more tickets.
+    """Runner: the right to start one job, once as many recalls as it says (modulo 65,536) have arrived; None: it was
+    taken back. Raises Closed: the other end gives no more tickets.
     """
     try:
         ticket = os.read(descriptor, SIZE)

@@ -51,7 +51,7 @@ def die_with(parent: int, by: int = signal.SIGKILL) -> None:
 
 
 def adopt_orphans() -> None:
-    """Ask the kernel that descendants whose parent ends become children of this process, not of init."""
+    """Descendants whose parent ends become children of this process, not of init."""
     if sys.platform == "linux":
         set_child_subreaper = 36
         prctl()(set_child_subreaper, 1)
@@ -60,10 +60,9 @@ def adopt_orphans() -> None:
 def let_fork(channel: Channel[Any]) -> None:
     """From now on, what this process forks is an ordinary process: no runner, with the signal handlers of any program.
 
-    A runner handles TERM and INT by doing nothing, since its supervisor decides when it ends. A child that inherited
-    that could not be terminated, and ``multiprocessing.Pool`` waited for its processes for ever. A signal that reaches
-    a child before its handlers are the usual ones would be lost, so all are blocked around the fork. The child closes
-    the channel.
+    A runner handles TERM and INT by doing nothing. A child that inherited that could not be terminated, and
+    ``multiprocessing.Pool`` waited for its processes for ever. A signal that reaches a child before its handlers are
+    the usual ones would be lost, so all are blocked around the fork. The child closes the channel.
     """
     mask = threading.local()
 
@@ -85,9 +84,7 @@ def let_fork(channel: Channel[Any]) -> None:
 
 
 def end_faulty() -> NoReturn:
-    """End this runner at once: its own code failed, and only the death of its process tells that to the dispatcher. The
-    jobs that it holds get a crash outcome, with the traceback as the last lines of stderr.
-    """
+    """End this runner at once: its own code failed. Its jobs crash, with this traceback as the end of their stderr."""
     traceback.print_exc()
     os._exit(FAULTY)
 
@@ -106,21 +103,15 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 HEARD = (*STOPS, signal.SIGHUP, signal.SIGCHLD, *RESIZE)
 
 
-def _without_meaning() -> tuple[int, ...]:
-    names = ("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPWR", "SIGSTKFLT")
-    found = [int(getattr(signal, name)) for name in names if hasattr(signal, name)]
-    if hasattr(signal, "SIGRTMIN"):
-        found += range(signal.SIGRTMIN, signal.SIGRTMAX + 1)
-    return tuple(found)
-
-
 # What ends a process by default and means nothing to a worker. Python ignores PIPE and XFSZ by itself. Those that tell
 # of a fault of the process (SEGV, ABRT, ...) or of its limit of processor time (XCPU) stay as they are.
-UNHEARD = _without_meaning()
+_NAMES = {"SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPWR", "SIGSTKFLT"}
+_REAL_TIME = range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if hasattr(signal, "SIGRTMIN") else ()
+UNHEARD = (*(int(known) for known in signal.Signals if known.name in _NAMES), *_REAL_TIME)
 
 
 def only_wake(number: int, frame: FrameType | None) -> None:
-    """A handler for signals that are heard by :func:`heard`, or not at all: it has nothing to add."""
+    """A handler for signals that :func:`taken_signals` gives, or that mean nothing: it has nothing to add."""
 
 
 # Both ends of the pipe, in a process that listens.
@@ -128,9 +119,7 @@ _ends: list[int] = []
 
 
 def listen(numbers: Iterable[int]) -> int:
-    """Hear these from now on; the descriptor that can be read when :func:`heard` has some. A pipe holds 65,536 of them,
-    a socket 277: a TERM behind as many, which came during slow hooks around forks, was lost.
-    """
+    """Hear these from now on; the descriptor to read. A pipe holds 65,536; a socket 277, and a TERM was lost."""
     _ends[:] = os.pipe()
     for end in _ends:
         os.set_blocking(end, False)
@@ -163,18 +152,10 @@ def let_in() -> None:
 
 
 def disregard() -> None:
-    """What means nothing to a worker no longer ends this process. By a handler: the programs that user code starts
-    would inherit that it is ignored. Handlers of the application stay.
-    """
+    """What means nothing ends this process no longer: by a handler, since programs inherit that a signal is ignored."""
     for number in UNHEARD:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, only_wake)
-
-
-def regard() -> None:
-    """In a runner QUIT is as in any program. USR1 and USR2 end no runner that has no handlers of its own yet."""
-    if signal.getsignal(signal.SIGQUIT) is only_wake:
-        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 class Terminal(msgspec.Struct, frozen=True):

@@ -36,11 +36,8 @@ _PLACES = ("/tmp", "/dev/shm")  # noqa: S108 - the file is the user's own, and m
 # Each field is aligned and copied into its place, so that a reader sees the old or the new one. (``pack_into`` clears
 # it first, and a probe in that moment took the worker for one that never turned.)
 _FORM = struct.Struct("4sIII6d")
+_FLAGS, _LEASE, _SUPERVISOR, _DISPATCHER = 12, 16, 24, 32
 _SUFFIX = ".health"
-_FLAGS = 12
-_LEASE = 16
-_SUPERVISOR = 24
-_DISPATCHER = 32
 # Bytes of a file that a reader takes at most.
 _MOST = SIZE + 8192
 
@@ -112,23 +109,19 @@ class HealthStamps:
 
     Attributes:
         next: when the supervisor must stamp again (monotonic seconds).
-        path: of the file; empty where none could be made (``fault``), so that only the process of ``--metrics`` can
-            tell.
+        path: of the file; empty where none could be made (``fault``): then only the process of ``--metrics`` can tell.
     """
 
     def __init__(self, app: str = "", shared: str = "") -> None:
-        """Make those of this process, which is to become a supervisor. ``shared`` names the file that all workers of
-        one ``--reload`` share; it begins with the process id of their parent. The next worker takes it over when it is
-        ready (:meth:`publish`), so that a probe sees one worker all the time.
+        """``shared`` names the file that all workers of one ``--reload`` share, after the process id of their parent.
+        The next worker takes it over when it is ready (:meth:`publish`): a probe sees one worker all the time.
         """
         self._app = app
-        self.next = 0.0
-        self.path = ""
-        self._every = 0.0
+        self.path = self.fault = ""
+        self.next = self._every = 0.0
         # The last stamp of the dispatcher that a turn of the supervisor saw, and for how long it saw no other one.
         self._seen, self._silence = 0.0, 0.0
         self._file = -1
-        self.fault = ""
         # Workers of several containers may share the directory, and each be the process 1 of its own.
         name = shared or f"{os.getpid()}-{os.urandom(4).hex()}"
         self._name = f"{stamps_directory()}/{_prefix()}{name}{_SUFFIX}"
@@ -187,9 +180,8 @@ class HealthStamps:
         self.next = now + self._every
 
     def supervised(self, now: float, *, of_use: bool) -> float:
-        """The supervisor turns; of no use, with no runner and no way to fork one, it stamps nothing. Returns for how
-        many seconds the dispatcher has not turned; 0 at turns that do not stamp. Time in which the supervisor did not
-        turn either does not count: the whole worker may have been stopped, and goes on.
+        """The supervisor turns; without a runner and a way to fork one it stamps nothing. Seconds for which only the
+        dispatcher has not turned (the whole worker may have been stopped); 0 at turns that do not stamp.
         """
         if now < self.next:
             return 0.0
@@ -213,7 +205,7 @@ class HealthStamps:
         return _unpacked(self._bytes)
 
     def end(self) -> None:
-        """The worker has ended in order; ending twice is fine."""
+        """The worker has ended in order. Twice is fine."""
         with suppress(OSError):
             # The next worker may have taken the name over.
             if self.path and os.path.samestat(os.stat(self.path), os.fstat(self._file)):  # noqa: PTH116 - see _paths
@@ -222,8 +214,7 @@ class HealthStamps:
 
 
 def stamps() -> list[Stamp]:
-    found = (_read(path) for path in _paths())
-    return [stamp for stamp in found if stamp is not None]
+    return [stamp for path in _paths() if (stamp := _read(path)) is not None]
 
 
 def bare_url(url: str) -> str:

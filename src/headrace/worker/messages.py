@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.context import StopReason
 from headrace.errors import RetryAfter, SoftTimeLimit
@@ -210,24 +211,22 @@ def before_start(claim: Claim, now: int, keep: int) -> Ended | None:
     if not claim.task:
         return Corrupt(error_json(JobError(type="Corrupt", message="the record names no task")), keep)
     if claim.expires == LEFT_OUT:
-        return Cancelled(error_json(JobError(type="Limited", message=_LEFT_OUT)), keep)
+        text = "its limit is full, and lets other jobs start"
+        return Cancelled(error_json(JobError(type="Limited", message=text)), keep)
     if claim.expires and claim.expires < now:
-        return Cancelled(error_json(JobError(type="Expired", message=_EXPIRED)), keep)
+        text = "it did not start before its time was over"
+        return Cancelled(error_json(JobError(type="Expired", message=text)), keep)
     return None
 
 
 # The time of its end, where a limit with full= leaves a job out: see lane_entry.lua.
 LEFT_OUT = 1
-_LEFT_OUT = "its limit is full, and lets other jobs start"
-_EXPIRED = "it did not start before its time was over"
 
 
 def of_error(
     plan: RunPlan, claim: Claim, error: BaseException, data: bytes, random: float, stopped_by: StopReason = ""
 ) -> Ended:
-    """The outcome of a start whose code raised. ``error``: the exception, or the signal that a group of exceptions
-    carries; ``data``: it as stored. ``random`` is for the jitter of the retry.
-    """
+    """The outcome of a start whose code raised ``error``, or a group that carries it; ``data``: that as stored."""
     match fate(plan.retry, claim.failures, error, stopped_by):
         case "interrupted":
             return Interrupted(data, plan.failure_ttl)
@@ -248,17 +247,13 @@ def of_death(
     if stop_reason == "cancel":
         return Cancelled(cancelled(claim), plan.failure_ttl)
     if stop_reason == "hard":
-        data = _changed_error(error, "HardTimeLimit", "it ran past its hard time limit and was killed")
-        return of_error(plan, claim, SoftTimeLimit(), data, random)
+        error = replace(error, type="HardTimeLimit", message="it ran past its hard time limit and was killed")
+        return of_error(plan, claim, SoftTimeLimit(), error_json(error), random)
     if stop_reason == "other":
-        data = _changed_error(error, "Interrupted", f"{why}: {_ONCE if claim.once else _FREE}")
-        return Interrupted(data, plan.failure_ttl)
+        error = replace(error, type="Interrupted", message=f"{why}: {_ONCE if claim.once else _FREE}")
+        return Interrupted(error_json(error), plan.failure_ttl)
     return Crashed(error_json(error), plan.failure_ttl)
 
 
 def cancelled(claim: Claim) -> bytes:
     return error_json(JobError(type="Cancelled", message="cancelled while it ran", attempt=claim.attempt))
-
-
-def _changed_error(error: JobError, kind: str, text: str) -> bytes:
-    return error_json(msgspec.structs.replace(error, type=kind, message=text))

@@ -7,7 +7,6 @@ such as middleware, defaults and limits, does not apply to them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 from headrace.admin.bulk_operations import KEPT, work
@@ -37,10 +36,6 @@ def worker_tasks(app: Headrace) -> Tasks:
     return {**app.tasks, **own_tasks(app)}
 
 
-def _task(app: Headrace, name: str, function: Callable[..., None], **options: Any) -> Task[..., None, None]:
-    return Task(app.context, name, function, OWN, of_task(options))
-
-
 def _hook(app: Headrace, hook: EventHook) -> Task[..., None, None]:
     def call(events: list[tuple[str, dict[str, str]]]) -> None:
         found: Any = hook.function([event_of(*row) for row in events])
@@ -49,8 +44,8 @@ def _hook(app: Headrace, hook: EventHook) -> Task[..., None, None]:
 
             asyncio.run(found)
 
-    options = {"timeout": HOOK_TIMEOUT, "retries": HOOK_RETRY, "result_ttl": 0}
-    return _task(app, HOOK_TASKS + hook.name, call, **options)
+    options = of_task({"timeout": HOOK_TIMEOUT, "retries": HOOK_RETRY, "result_ttl": 0})
+    return Task(app.context, HOOK_TASKS + hook.name, call, OWN, options)
 
 
 def _bulk(app: Headrace) -> Task[..., None, None]:
@@ -61,4 +56,5 @@ def _bulk(app: Headrace) -> Task[..., None, None]:
             job.progress(min(1.0, progress.done / max(1, total)), progress.words)
 
     retries = Retry(max=20, delay=1, max_delay=60)
-    return _task(app, BULK_TASK, bulk, retries=retries, max_crashes=100, result_ttl=KEPT, failure_ttl=KEPT)
+    options = of_task({"retries": retries, "max_crashes": 100, "result_ttl": KEPT, "failure_ttl": KEPT})
+    return Task(app.context, BULK_TASK, bulk, OWN, options)

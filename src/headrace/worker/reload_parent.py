@@ -1,9 +1,8 @@
 """``headrace worker --reload``: a parent without application that replaces its worker by one with new code.
 
-It starts a worker by the same command line, in a new interpreter, so with new code; replaces a worker when the next one
-is ready, forwards signals and sizes, and ends as it ends. One thread, no store connection. Signals are values in a
-queue that one loop reads. Of the application's files it reads the times again and again, which needs no library and
-works on every mount.
+It starts a worker by the same command line, in a new interpreter; replaces a worker when the next one is ready,
+forwards signals and sizes, and ends as it ends. One thread, no store connection. Of the application's files it reads
+the times again and again, which needs no library and works on every mount.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Literal, Self
 
@@ -46,7 +45,6 @@ class SourceFiles:
         self.next = 0.0
 
     def changes(self) -> list[str]:
-        """Files that were written, made or removed since the last call."""
         now, old = self._scan(), self._seen
         self._seen = now
         return sorted(path for path in now.keys() | old.keys() if now.get(path) != old.get(path))
@@ -59,25 +57,18 @@ class SourceFiles:
         changes = self.changes()
         names = [os.path.relpath(path, self._directory) for path in sorted(self._changed)]
         self._changed = {*self._changed, *changes} if changes else set[str]()
-        pause = REST if self._changed else PAUSE
-        self.next = now + max(pause, SHARE * (time.perf_counter() - began))
+        self.next = now + max(REST if self._changed else PAUSE, SHARE * (time.perf_counter() - began))
         return "" if changes else ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
     def _scan(self) -> dict[str, tuple[int, int]]:
-        return {path: stamp for path in _python_files(self._directory) if (stamp := _stamp(path))}
-
-
-def _stamp(path: str) -> tuple[int, int] | None:
-    with contextlib.suppress(OSError):
-        facts = os.stat(path)  # noqa: PTH116 - thousands of these four times a second
-        return facts.st_mtime_ns, facts.st_size
-    return None
-
-
-def _python_files(directory: str) -> Iterator[str]:
-    for place, directories, files in os.walk(directory):
-        directories[:] = [name for name in directories if not _is_skipped(place, name)]
-        yield from (f"{place}/{name}" for name in files if name.endswith(".py"))
+        found: dict[str, tuple[int, int]] = {}
+        for place, directories, files in os.walk(self._directory):
+            directories[:] = [name for name in directories if not _is_skipped(place, name)]
+            for path in (f"{place}/{name}" for name in files if name.endswith(".py")):
+                with contextlib.suppress(OSError):
+                    facts = os.stat(path)  # noqa: PTH116 - thousands of these four times a second
+                    found[path] = facts.st_mtime_ns, facts.st_size
+        return found
 
 
 def _is_skipped(place: str, name: str) -> bool:
@@ -183,7 +174,8 @@ class ReloadParent:
         child_process.let_in()
         self._reload()
         while self._children or self._waits:
-            due = min(*(child.due for child in self._children.values()), NEVER, STREAMS.next, self._next_scan)
+            scan = NEVER if self._sources is None else self._sources.next
+            due = min(*(child.due for child in self._children.values()), scan, STREAMS.next)
             for key, _ in self._selector.select(None if due == NEVER else max(0.0, due - time.monotonic())):
                 key.data()
             self._tick(time.monotonic())
@@ -194,10 +186,6 @@ class ReloadParent:
     def _waits(self) -> bool:
         """Whether to go on although no worker lives: the next change may bring one."""
         return self._sources is not None and not (self._stopping or self._over or self._code in self._final)
-
-    @property
-    def _next_scan(self) -> float:
-        return NEVER if self._sources is None else self._sources.next
 
     def _in(self, state: str) -> ReloadedWorker | None:
         return next((child for child in self._children.values() if child.state == state), None)

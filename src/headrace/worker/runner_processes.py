@@ -1,9 +1,8 @@
 """The processes that a supervisor forks: dispatcher, runners, and the metrics server.
 
-The metrics server answers Prometheus and probes: the supervisor may have no thread and no connection, the dispatcher
-may not wait for a slow reader, runners come and go with jobs. It is forked from the warm image, and again when it dies.
-The supervisor holds the socket, so that an address in use is reported at the start and a death loses no request in its
-queue. In a reload the address passes on when the old worker is told to leave.
+That one answers Prometheus and probes: the supervisor has no connection, the dispatcher may not wait for a slow reader,
+runners come and go. The supervisor holds its socket, so that an address in use is reported at the start and a death
+loses no request. In a reload the address passes on when the old worker is told to leave.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ import msgspec
 from headrace.app import Headrace
 from headrace.errors import HeadraceError
 from headrace.model.options import FORKING, Kind
-from headrace.worker import child_process, warmup
+from headrace.worker import warmup
 from headrace.worker.channel import Channel, Closed, decoder
-from headrace.worker.child_process import fork_child, how, kill_group, kill_runner, prctl
+from headrace.worker.child_process import fork_child, how, kill_group, kill_runner, only_wake, prctl
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.messages import Died, FromRunner, FromSupervisor, Signal, Spawn, Spawned, ToRunner, ToSupervisor
 from headrace.worker.runner import process_kind, runner_process
@@ -54,7 +53,7 @@ class DispatcherProcess:
     """
 
     def __init__(self, selector: selectors.BaseSelector, hear: Callable[[ToSupervisor], None]) -> None:
-        """Make one that is due at once; ``hear``: called with each message of it."""
+        """``hear``: called with each message of it."""
         self.pid = 0
         self.fork_at = 0.0
         self._selector = selector
@@ -140,17 +139,8 @@ def make_once(app: Headrace) -> None:
             task.prepare()
 
 
-def room_for(runners: int) -> bool:
-    """Whether a dispatcher may open the descriptors of this many: those that find no room are lost on the way to it."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return most == resource.RLIM_INFINITY or EACH * runners + OTHERS <= most
-
-
 class Child(msgspec.Struct):
-    """A runner: its number with the dispatcher, its kind and process, and whether it forks a child for each job.
-
-    ``fenced``: it was killed for a dispatcher that did not move.
-    """
+    """A runner; ``number``: with the dispatcher; ``fenced``: it was killed for a dispatcher that did not move."""
 
     number: int
     kind: Kind
@@ -173,24 +163,22 @@ class RunnerProcesses:
         dispatcher: DispatcherProcess,
         strangers: Callable[[], list[socket.socket]],
     ) -> None:
-        """Make one without runners; ``strangers``: what a child must close."""
+        """``strangers``: what a child must close."""
         self.last = 0
-        self._app = app
-        self._place = place
-        self._selector = selector
-        self._dispatcher = dispatcher
-        self._strangers = strangers
+        self._app, self._place = app, place
+        self._selector, self._dispatcher, self._strangers = selector, dispatcher, strangers
         self._children: dict[int, Child] = {}
         self._store_use = warmup.StoreUse()
 
     @property
     def present(self) -> bool:
-        """Whether there is one."""
         return bool(self._children)
 
     def fork(self, wanted: Spawn, options: WorkerOptions) -> None:
         """Fork a runner, and hand the dispatcher its descriptors. Raises OSError: the system, or that, has no room."""
-        if not room_for(len(self._children) + 1):
+        # Descriptors that find no room with the dispatcher are lost on the way to it.
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if most != resource.RLIM_INFINITY and EACH * (len(self._children) + 1) + OTHERS > most:
             raise OSError(errno.EMFILE, "too many runners for this limit of open files: raise it, or run fewer at once")
         with contextlib.ExitStack() as stack:
             self._fork(stack, wanted, options)
@@ -215,7 +203,9 @@ class RunnerProcesses:
         warmup.write_out()
 
         def be() -> int:
-            child_process.regard()
+            # QUIT is as in any program. USR1 and USR2 end no runner that has no handlers of its own yet.
+            if signal.getsignal(signal.SIGQUIT) is only_wake:
+                signal.signal(signal.SIGQUIT, signal.SIG_DFL)
             os.dup2(err_write, 2)
             STREAMS.be_patient()
             for descriptor in (ticket_write, err_read, err_write):
@@ -232,15 +222,12 @@ class RunnerProcesses:
     def signal(self, message: Signal) -> None:
         """Interrupt what a runner runs, have it write its stacks, or end it with all that it started."""
         # Only a child that was not reaped yet is signalled: its number cannot belong to a stranger.
-        for child in self._children.values():
-            if child.number != message.runner:
-                continue
-            if message.what == "kill":
-                child.kill()
-            else:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(child.pid, signal.SIGUSR1 if message.what == "stop" else signal.SIGUSR2)
-            return
+        child = next((one for one in self._children.values() if one.number == message.runner), None)
+        if child is not None and message.what == "kill":
+            child.kill()
+        elif child is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child.pid, signal.SIGUSR1 if message.what == "stop" else signal.SIGUSR2)
 
     def kill(self) -> None:
         """End all of them with what they started. They are reaped, and the dispatcher is told, as ever."""
@@ -291,8 +278,7 @@ def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:
 PATIENCE = 10.0
 # Seconds between two starts: one that dies at once must not keep the supervisor busy.
 PAUSE = 1.0
-# Seconds between two attempts to have an address which the image before gives up soon: no request is answered
-# meanwhile.
+# Seconds between two attempts to have an address that the worker before gives up soon: no request is answered then.
 AGAIN = 0.05
 _NEVER = float("inf")
 
@@ -342,31 +328,26 @@ class MetricsServer:
             self.next = now + (PAUSE if self._told else AGAIN)
             return
 
-        def be() -> int:
+        def be() -> NoReturn:
+            from headrace.admin.queues import scale_page
+            from headrace.metrics import Exporter
+            from headrace.stats import prometheus
+
             selector.close()
-            self._answer(app)
+            assert self.sock is not None
+            more = pages(self._stamps) | {"/scale": scale_page(app.queues)}
+            prometheus.serve(self.sock, [Exporter(app.client, app.stats)], more)
 
         self.pid = fork_child(be, strangers)
         self.next = _NEVER
 
-    def _answer(self, app: Headrace) -> NoReturn:
-        from headrace.admin.queues import scale_page
-        from headrace.metrics import Exporter
-        from headrace.stats import prometheus
-
-        assert self.sock is not None
-        more = pages(self._stamps) | {"/scale": scale_page(app.queues)}
-        prometheus.serve(self.sock, [Exporter(app.client, app.stats)], more)
-
     def reaped(self, pid: int, status: int) -> None:
-        """If this process was the server, another one is due after a pause."""
         if pid == self.pid:
             self.pid = 0
             log.warning("the metrics server exited (%s); restarting", how(status), code="process.restarted")
             self.next = time.monotonic() + PAUSE
 
     def stop(self) -> None:
-        """End the process, and give the address up. Stopping twice is fine."""
         self.next = _NEVER
         if self.sock is not None:
             self.sock.close()

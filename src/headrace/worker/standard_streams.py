@@ -1,12 +1,9 @@
 """The standard streams of a worker's processes: to write to them never fails, and in some of them never waits.
 
 Supervisor, dispatcher and the parent of ``--reload`` must go on when the reader of their log stops reading (Ctrl-S in a
-terminal, a pipe that is full) or goes away: a lease is lost while they wait. What cannot be written now is kept, a
-megabyte of it; what comes after that is dropped, counted and told when there is a reader again. In runners a stream
-waits, as in any program, since a job's output is the job's own; but a reader that went away fails no job there.
-
-Owns ``sys.stdout`` and ``sys.stderr`` of these processes. The descriptors stay as they are, and so does whether they
-wait: a terminal or pipe is shared with programs that know nothing of this.
+terminal, a full pipe) or goes away: a lease is lost while they wait. A megabyte is kept; what comes after that is
+dropped, counted and told when there is a reader again. In runners a stream waits, as in any program; but a reader that
+went away fails no job. The descriptors stay as they are, since a terminal or pipe is shared with other programs.
 """
 
 from __future__ import annotations
@@ -209,8 +206,8 @@ class Streams:
             buffer: Any = stream
             new = io.TextIOWrapper(
                 buffer,
-                encoding=old.encoding,
-                errors="backslashreplace",
+                old.encoding,
+                "backslashreplace",
                 line_buffering=old.line_buffering,
                 write_through=old.write_through,
             )

@@ -1,9 +1,8 @@
 """The startup profile: the set-up that each runner repeats after its fork, its cost, and advice about it.
 
-A candidate is a function of a module that can be called without arguments, and either was on the stack itself or names
-one of its module that was: the public way into a set-up is rarely the way by which a job came into it. Nothing is
-called. The findings travel with the end of the start that they belong to. The dispatcher's sums of them are bounded for
-any task, and go out as a fact of the worker with its next renewal. See docs/design/warmth.md.
+A candidate is a function of a module that can be called without arguments, and either was on the stack or names one of
+its module that was: the public way into a set-up is rarely the way by which a job came into it. Nothing is called. See
+docs/design/warmth.md.
 """
 
 from __future__ import annotations
@@ -43,9 +42,8 @@ class Hot(NamedTuple):
 
 
 def candidates(hot: Sequence[Hot], never: Collection[object] = ()) -> list[tuple[str, int]]:
-    """``module:function`` by the shortest module that has it, with the microseconds that were spent below it. Those
-    first that people are meant to call; of these the narrowest, which do least besides. ``never``: such as those of
-    tasks.
+    """``module:function`` by the shortest module that has it, with the microseconds spent below it. Those first that
+    people are meant to call; of these the narrowest, which do least besides. ``never``: such as tasks.
     """
     by_module: dict[str, list[Hot]] = {}
     for one in hot:
@@ -57,16 +55,12 @@ def candidates(hot: Sequence[Hot], never: Collection[object] = ()) -> list[tuple
             continue
         for attribute, value in list(vars(module).items()):
             code = _code(value)
-            if code is None or value.__module__ != name or value in never or _wrapped(value) in never:
+            if code is None or value.__module__ != name:
                 continue
             costs = [one.cost for one in told if _leads(code, one)]
-            if costs:
+            if costs and value not in never and getattr(value, "__wrapped__", value) not in never:
                 found[_shortest(name, attribute, value)] = max(costs)
     return sorted(found.items(), key=lambda one: (one[0].rpartition(":")[2].startswith("_"), one[1], one[0]))[:MOST]
-
-
-def _wrapped(value: Any) -> Any:
-    return getattr(value, "__wrapped__", value)
 
 
 def _code(value: Any) -> CodeType | None:
@@ -115,12 +109,11 @@ class StartupProfiler:
     """What one runner found; ``noted``: there is something that was not told."""
 
     def __init__(self, never: Collection[object] = ()) -> None:
-        self.noted = False
+        self.noted = self._first = False
         self._never = never
         self._known: set[str] = set()
         self._imports: list[tuple[int, str, int]] = []
         self._functions: list[tuple[str, int]] = []
-        self._first = False
         self._sampler = Sampler()
 
     def begin(self, task: str) -> bool:
@@ -146,23 +139,17 @@ class StartupProfiler:
 
     def found(self, number: int) -> Found:
         told, self._imports = self._imports, [one for one in self._imports if one[0] not in (0, number)]
-        found = Found(
-            number,
-            self._first,
-            [(name, cost) for owner, name, cost in told if owner == number],
-            [(name, cost) for owner, name, cost in told if owner == 0],
-            self._functions,
-        )
-        self._first = False
-        self._functions = []
+        own = [(name, cost) for owner, name, cost in told if owner == number]
+        early = [(name, cost) for owner, name, cost in told if owner == 0]
+        found = Found(number, self._first, own, early, self._functions)
+        self._first, self._functions = False, []
         self.noted = bool(self._imports)
         return found
 
 
 def clock_imports(tell: Callable[[str, int], None]) -> None:
-    """Call ``tell`` with each module that is imported from now on, and the microseconds that it took. Only what the
-    code itself asks for is told, and nothing that failed. Costs nothing while nothing is imported: the import system
-    comes here for modules only that are not there yet.
+    """Call ``tell`` with each module that the code itself imports from now on, and the microseconds that it took;
+    nothing of one that failed. The import system comes here for modules only that are not there yet.
     """
     system: Any = vars(importlib).get("_bootstrap")
     real = getattr(system, "_find_and_load", None)
@@ -227,10 +214,7 @@ class Sampler:
         cost = (time.process_time() - self._began) * 1e6 / looks
         hot = [(count, module, code) for code, (count, module) in counts.items() if count >= max(2, looks * SHARE)]
         hot.sort(key=lambda one: -one[0])
-        return [
-            Hot(module, code.co_qualname, code.co_firstlineno, round(count * cost))
-            for count, module, code in hot[:TOLD]
-        ]
+        return [Hot(module, c.co_qualname, c.co_firstlineno, round(count * cost)) for count, module, c in hot[:TOLD]]
 
     def _sample(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the form of a handler
         if not self._runs:
@@ -324,9 +308,8 @@ class Advice:
         return self._enabled and (number < FIRST or number % EACH == 0)
 
     def ended(self, task: str) -> None:
-        row = self.rows.get(task)
-        if row is not None:
-            row.jobs += 1
+        if task in self.rows:
+            self.rows[task].jobs += 1
 
     def on_found(self, task: str, kind: Kind, found: Found) -> None:
         if found.early:
@@ -352,8 +335,6 @@ class Advice:
                     counts[name] += cost
         self.changed = True
 
-    # -- what to say ------------------------------------------------------------------------------------------------
-
     def _worth(self, *, functions: bool) -> list[str]:
         worth: Counter[str] = Counter()
         for row in self.rows.values():
@@ -372,8 +353,9 @@ class Advice:
             parts = ", ".join(f"{name} {duration(cost)}" for name, cost in row.losses[:4])
             who = f"each first start of {task} in a runner" if task else f"each new {row.kind} runner"
             names, maybe = self._worth(functions=False), self._worth(functions=True)
-            advice = [f"preload={_pasted(names)} does it once"] if names else []
-            advice += [f"if {maybe[0]} is set-up, preload={_pasted(maybe[:1])} does that once"] if maybe else []
+            sure, likely = (msgspec.json.encode(some).decode() for some in (names, maybe[:1]))
+            advice = [f"preload={sure} does it once"] if names else []
+            advice += [f"if {maybe[0]} is set-up, preload={likely} does that once"] if maybe else []
             verb = "may lose" if row.functions else "loses"
             yield (
                 f"{who} {verb} {duration(lost)} to what every runner does again, "
@@ -394,10 +376,6 @@ class Advice:
             shown["tasks"].pop()
             text = msgspec.json.encode(shown)
         return text.decode()
-
-
-def _pasted(names: list[str]) -> str:
-    return msgspec.json.encode(names).decode()
 
 
 def _shown(task: str, row: AdviceRow) -> dict[str, Any]:

@@ -1,13 +1,8 @@
 """The supervisor: the warm image that everything else is forked from. It forks, reaps and signals; nothing else.
 
-1. It forks the dispatcher, and another when it dies, after stopping the runners of the dead one; it stops the runners,
-   too, of one that does not move when its lease ends.
-2. It forks a runner when the dispatcher asks, and tells it how a runner ended.
-3. It passes on signals as messages.
-4. It tells the parent of ``--reload`` when the worker is ready, or why it cannot start.
-
-One thread, no store connection, no lock: whatever it forks starts clean. Signals are values in a queue that one loop
-reads. :func:`worker` runs one as a child of a program: ``with app.worker():``.
+It forks the dispatcher, and another when it dies, and runners as that asks; it stops the runners of one that died, or
+does not move when its lease ends. It passes on signals as messages, and tells the parent of ``--reload`` when the
+worker is ready, or why it cannot start. One thread, no store connection, no lock: whatever it forks starts clean.
 """
 
 from __future__ import annotations
@@ -27,26 +22,10 @@ import msgspec
 
 from headrace.app import Headrace
 from headrace.errors import HeadraceError, OptionsError
-from headrace.worker import child_process, warmup
+from headrace.worker import child_process, messages, warmup
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.child_process import Terminal, fork_child, how, reap
 from headrace.worker.health_stamps import REGISTERED, SILENT, HealthStamps, fence_at
-from headrace.worker.messages import (
-    Begun,
-    Drain,
-    FromSupervisor,
-    FromWorker,
-    Owner,
-    Quiet,
-    Resize,
-    Serves,
-    Signal,
-    Size,
-    Spawn,
-    StartFailed,
-    ToSupervisor,
-    ToWorker,
-)
 from headrace.worker.reload_parent import VARIABLE
 from headrace.worker.runner_processes import DispatcherProcess, MetricsServer, RunnerProcesses, make_once
 from headrace.worker.standard_streams import STREAMS, log
@@ -70,7 +49,7 @@ _FOREVER = float("inf")
 class ParentLink(msgspec.Struct, frozen=True):
     """A worker's link to its parent; ``first``: no worker served before this one."""
 
-    channel: Channel[ToWorker]
+    channel: Channel[messages.ToWorker]
     health: str
     first: bool
 
@@ -82,7 +61,7 @@ class ParentLink(msgspec.Struct, frozen=True):
             return None
         sock = socket.socket(fileno=int(number))
         sock.set_inheritable(False)
-        return cls(Channel(sock, ToWorker), health, first == "1")
+        return cls(Channel(sock, messages.ToWorker), health, first == "1")
 
     def send(self, message: msgspec.Struct) -> None:
         with contextlib.suppress(Closed):
@@ -101,19 +80,15 @@ class Supervisor:
         stamps: HealthStamps,
         terminal: Terminal,
     ) -> None:
-        self.app = app
-        self.options = options
-        self.parent = parent
-        self.terminal = terminal
+        self.app, self.options, self.parent, self.terminal = app, options, parent, terminal
         self._parent_pid = 0 if parent is None else os.getppid()
-        self._metrics = metrics
-        self.stamps = stamps
+        self._metrics, self.stamps = metrics, stamps
         self.place = f"{socket.gethostname()}:{os.getpid()}"
         # Incarnations of its dispatchers: the last may have died before it took over from those before it.
         self._owners = deque[str](maxlen=8)
         self.stopping = False
         self._ready = False
-        self._wanted: deque[Spawn] = deque()
+        self._wanted: deque[messages.Spawn] = deque()
         self._again_at, self._again_after = 0.0, FIRST_PAUSE
         self._last_signal = 0.0
         self._fence_at = _FOREVER
@@ -166,15 +141,14 @@ class Supervisor:
             if self._metrics is not None and now >= self._metrics.next:
                 self._metrics.fork(self.app, self._selector, self._strangers(metrics=False))
         except OSError as error:
-            log.error(
-                "cannot fork a process (%s); trying again in %.1f s", error, self._again_after, code="fork.failed"
-            )
+            text = "cannot fork a process (%s); trying again in %.1f s"
+            log.error(text, error, self._again_after, code="fork.failed")
             self._again_at = time.monotonic() + self._again_after
             self._again_after = min(self._again_after * 2, LONGEST_PAUSE)
             return
         self._again_after = FIRST_PAUSE
 
-    def _dispatch(self, control: Channel[FromSupervisor]) -> None:
+    def _dispatch(self, control: Channel[messages.FromSupervisor]) -> None:
         # Here, since runners are forked from a smaller image without it.
         from headrace.worker.dispatcher.loop import Dispatcher
 
@@ -187,8 +161,6 @@ class Supervisor:
         if metrics and self._metrics is not None and self._metrics.sock is not None:
             found.append(self._metrics.sock)
         return found
-
-    # -- signals ----------------------------------------------------------------------------------------------------
 
     def _listen_to_signals(self) -> None:
         # SIGUSR1, too: a stop that reaches a runner before its own handler is there must not end it.
@@ -213,8 +185,12 @@ class Supervisor:
                 self.asked_to_stop(at_once=number == signal.SIGQUIT)
             elif number in child_process.RESIZE:
                 self._grow(child_process.RESIZE[signal.Signals(number)] * heard[number])
-            elif number == signal.SIGHUP:
-                self._on_hang_up()
+            elif number == signal.SIGHUP and not self.terminal.gone:
+                to_parent = f"send it to process {self._parent_pid}"
+                advice = "start the worker with --reload=hup" if self.parent is None else to_parent
+                log.warning("HUP reloads nothing here: %s", advice, code="reload.refused")
+            elif number == signal.SIGHUP and not self.terminal.ignored and self.parent is None:
+                self.asked_to_stop()
 
     def asked_to_stop(self, *, at_once: bool = False) -> None:
         """End this worker when its jobs have ended, or ``at_once``, as at a second request."""
@@ -226,31 +202,23 @@ class Supervisor:
         if self.parent is not None:
             # The address is the next worker's. A probe must not hear of a reload that the worker stops.
             self._stop_metrics()
-        self._dispatcher.send(Drain(again))
-
-    def _on_hang_up(self) -> None:
-        if not self.terminal.gone:
-            to_parent = f"send it to process {self._parent_pid}"
-            advice = "start the worker with --reload=hup" if self.parent is None else to_parent
-            log.warning("HUP reloads nothing here: %s", advice, code="reload.refused")
-        elif not self.terminal.ignored and self.parent is None:
-            self.asked_to_stop()
+        self._dispatcher.send(messages.Drain(again))
 
     def _on_parent(self) -> None:
         assert self.parent is not None
         try:
-            messages = self.parent.channel.receive(wait=False)
+            heard = self.parent.channel.receive(wait=False)
         except Closed:
             # It was killed: a new worker must find nothing half done.
             self._selector.unregister(self.parent.channel)
             self.asked_to_stop()
             return
-        for message in messages:
+        for message in heard:
             match message:
-                case Size(kind, size):
+                case messages.Size(kind, size):
                     self.options = self.options.resized(kind, size)
                     self._dispatcher.send(message)
-                case Resize(by):
+                case messages.Resize(by):
                     self._grow(by)
 
     def _stop_metrics(self) -> None:
@@ -259,45 +227,40 @@ class Supervisor:
 
     def _grow(self, by: int) -> None:
         if not self.stopping:
-            self._dispatcher.send(Resize(by))
+            self._dispatcher.send(messages.Resize(by))
 
-    # -- the dispatcher and the runners -----------------------------------------------------------------------------
-
-    def _on_message(self, message: ToSupervisor) -> None:
+    def _on_message(self, message: messages.ToSupervisor) -> None:
         match message:
-            case Spawn():
+            case messages.Spawn():
                 self._wanted.append(message)
                 self._fork_due()
-            case Signal():
+            case messages.Signal():
                 self._runners.signal(message)
-            case Size():
+            case messages.Size():
                 self.options = self.options.resized(message.kind, message.size)
                 self._send_parent(message)
-            case Quiet():
+            case messages.Quiet():
                 self.options = msgspec.structs.replace(self.options, quiet=True)
-            case Owner():
+            case messages.Owner():
                 if message.owner not in self._owners:
                     self._owners.append(message.owner)
-            case Begun():
+            case messages.Begun():
                 self._begun(message.trouble)
 
     def _reap(self) -> None:
         for pid, status, memory in reap():
-            if pid == self._dispatcher.pid:
-                self._dispatcher_died(status)
-            elif not self._runners.reaped(pid, status, memory) and self._metrics is not None:
-                self._metrics.reaped(pid, status)
-
-    def _dispatcher_died(self, status: int) -> None:
-        self._dispatcher.reaped()
-        # The next one asks for its own.
-        self._wanted.clear()
-        if os.waitstatus_to_exitcode(status) == 0:
-            return
-        log.error("the dispatcher died (%s)", how(status), code="dispatcher.died")
-        self._runners.stop(0.0)
-        if not self.stopping:
-            self._dispatcher.replace()
+            if pid != self._dispatcher.pid:
+                if not self._runners.reaped(pid, status, memory) and self._metrics is not None:
+                    self._metrics.reaped(pid, status)
+                continue
+            self._dispatcher.reaped()
+            # The next one asks for its own.
+            self._wanted.clear()
+            if os.waitstatus_to_exitcode(status) != 0:
+                log.error("the dispatcher died (%s)", how(status), code="dispatcher.died")
+                self._runners.stop(0.0)
+                if not self.stopping:
+                    self._dispatcher.replace()
 
     def _keep_fence(self, now: float) -> None:
         stamp, lease = self.stamps.read(), self.app.settings.lease
@@ -317,11 +280,8 @@ class Supervisor:
         """A dispatcher that does not move (SIGSTOP) must not hold up the end of the worker; its lease is over."""
         limit = max(SILENT * self.app.settings.lease, LAST_SILENCE)
         if silence >= limit and self._dispatcher.pid and self.stopping:
-            log.error(
-                "the dispatcher has not moved for %.0f s: it is killed, since the worker stops",
-                silence,
-                code="dispatcher.killed",
-            )
+            text = "the dispatcher has not moved for %.0f s: it is killed, since the worker stops"
+            log.error(text, silence, code="dispatcher.killed")
             os.kill(self._dispatcher.pid, signal.SIGKILL)
 
     def _begun(self, trouble: str) -> None:
@@ -330,12 +290,12 @@ class Supervisor:
         if not trouble:
             self._ready = True
             self.stamps.publish()
-            self._send_parent(Serves())
+            self._send_parent(messages.Serves())
         elif self.parent is not None:
-            self._send_parent(StartFailed(f"its runners cannot begin: {trouble}"))
+            self._send_parent(messages.StartFailed(f"its runners cannot begin: {trouble}"))
             self.asked_to_stop()
 
-    def _send_parent(self, message: Serves | StartFailed | Size) -> None:
+    def _send_parent(self, message: messages.Serves | messages.StartFailed | messages.Size) -> None:
         if self.parent is not None:
             self.parent.send(message)
 
@@ -370,10 +330,19 @@ def worker(app: Headrace, queues: str = "default", **sizes: int) -> Generator[in
     # The private server, where it is one, is this program's too.
     app.client.url()
     mine, theirs = socket.socketpair()
+
+    def be() -> int:
+        # No Ctrl-C of the program's terminal reaches it.
+        os.setsid()
+        app.disconnect()
+        warm_up(app)
+        parent = ParentLink(Channel(theirs, messages.ToWorker), "", first=True)
+        return Supervisor(app, options, parent, None, HealthStamps("a program"), Terminal.of_process()).run()
+
     with mine:
         with theirs:
-            pid = fork_child(lambda: _be_worker(app, options, theirs), [mine], tied=False)
-        link: Channel[FromWorker] = Channel(mine, FromWorker)
+            pid = fork_child(be, [mine], tied=False)
+        link: Channel[messages.FromWorker] = Channel(mine, messages.FromWorker)
         try:
             _await_start(link, time.monotonic() + app.settings.reload_timeout)
             yield pid
@@ -381,30 +350,21 @@ def worker(app: Headrace, queues: str = "default", **sizes: int) -> Generator[in
             _stop(link, pid, time.monotonic() + app.settings.shutdown_timeout + app.settings.kill_timeout + SPARE)
 
 
-def _be_worker(app: Headrace, options: WorkerOptions, link: socket.socket) -> int:
-    # No Ctrl-C of the program's terminal reaches it.
-    os.setsid()
-    app.disconnect()
-    warm_up(app)
-    parent = ParentLink(Channel(link, ToWorker), "", first=True)
-    return Supervisor(app, options, parent, None, HealthStamps("a program"), Terminal.of_process()).run()
-
-
-def _await_start(link: Channel[FromWorker], end: float) -> None:
+def _await_start(link: Channel[messages.FromWorker], end: float) -> None:
     while select.select([link.sock], [], [], max(0.0, end - time.monotonic()))[0]:
         try:
-            messages = link.receive(wait=False)
+            heard = link.receive(wait=False)
         except Closed:
             raise HeadraceError("the worker ended before it was ready; its stderr says why") from None
-        for message in messages:
-            if isinstance(message, StartFailed):
+        for message in heard:
+            if isinstance(message, messages.StartFailed):
                 raise HeadraceError(f"the worker cannot start: {message.reason}")
-            if isinstance(message, Serves):
+            if isinstance(message, messages.Serves):
                 return
     raise HeadraceError("the worker was not ready in time; its stderr says what it waits for")
 
 
-def _stop(link: Channel[FromWorker], pid: int, end: float) -> None:
+def _stop(link: Channel[messages.FromWorker], pid: int, end: float) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     with contextlib.suppress(Closed):

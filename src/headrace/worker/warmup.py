@@ -1,19 +1,10 @@
 """The work of a worker around its forks: the preload, the application's hooks, and memory that is fit to be shared.
 
-:func:`warm_up`, in the supervisor, in its one thread:
-
-1. imports and calls the names in ``preload``, and calls the functions of ``@app.on_preload``;
-2. refuses a step that left a thread or a socket behind, and says which one;
-3. compacts the memory and freezes it;
-4. leaves nothing in a buffer that each child would write once more.
-
-Hooks run in the main thread, where a Unix timer can interrupt one; C code that does not return is not reached. Of
-leftovers, threads that C libraries start by themselves are not seen: those that survive forks well (the linear algebra
-under numpy stops its own before each) cannot be distinguished from the others. A fork copies a table with an entry for
-each page (4 kB), and the end of the child takes that table apart: both cost more than most jobs do, so :func:`join`
-makes entries fewer. Linux only; a refusal loses nothing.
-
-See docs/design/warmth.md.
+:func:`warm_up` takes the steps of the preload in the supervisor's one thread, and refuses one that left a thread or a
+socket behind. Threads that C libraries start are not seen: those that survive forks well (the linear algebra under
+numpy stops its own before each) cannot be distinguished from the others. Hooks run in the main thread, where a Unix
+timer can interrupt one, unless C code does not return. A fork copies a table with an entry for each page (4 kB), which
+costs more than most jobs do, so :func:`join` makes entries fewer. See docs/design/warmth.md.
 """
 
 from __future__ import annotations
@@ -57,9 +48,7 @@ _QUIET = frozenset((logging.StreamHandler, logging.FileHandler, logging.NullHand
 
 
 def warm_up(app: Headrace) -> None:
-    """Take every step of the application's preload, once, in the process that forks. Raises AppImportError: a step
-    raised, or left a thread or a socket behind; the text names the step and the culprit.
-    """
+    """Take each step of the preload. Raises AppImportError: one raised, or left a thread or socket, which it names."""
     for name in preload_names(app.settings.preload):
         _take(app, f"the preload of {name}", partial(preload, name))
     for hook in app.preload_hooks:
@@ -88,7 +77,11 @@ def _take(app: Headrace, step: str, action: Callable[[], object]) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        theirs = error.with_traceback(_beyond(error))
+        # From their first line on, without those of this file and of the import system.
+        own = error.__traceback__
+        while own is not None and _ours(own.tb_frame.f_code.co_filename):
+            own = own.tb_next
+        theirs = error.with_traceback(own)
         # Without a line of theirs it is the name that is wrong, which the error itself says.
         trace = "\n\n" + "".join(traceback.format_exception(theirs)).rstrip() if theirs.__traceback__ else ""
         advice = "" if trace else "; correct the name, or install what it names here"
@@ -97,14 +90,6 @@ def _take(app: Headrace, step: str, action: Callable[[], object]) -> None:
     app.disconnect()
     for complaint in complaints(step, before):
         raise AppImportError(complaint)
-
-
-def _beyond(error: BaseException) -> Any:
-    """The traceback from their first line on, without those of this file and of the import system."""
-    trace = error.__traceback__
-    while trace is not None and _ours(trace.tb_frame.f_code.co_filename):
-        trace = trace.tb_next
-    return trace
 
 
 def _ours(file: str) -> bool:
@@ -173,9 +158,7 @@ def _handlers() -> Iterable[logging.Handler]:
 
 
 def quiet_handlers() -> object:
-    """All handlers of logging that there are, if none of them keeps back what it was given; else None. To write them
-    out and close them is a tenth of what a child of one job costs.
-    """
+    """All handlers if none keeps anything back, else None: to close them is a tenth of a child of one job."""
     handlers = all_handlers()
     return handlers[:] if handlers is not None and all(type(one()) in _QUIET for one in handlers) else None
 
@@ -194,8 +177,7 @@ def reseed() -> None:
 
 Hook = Callable[[], object]
 
-# What the application's hooks before one fork, or after it, may take (seconds): meanwhile no process is reaped or
-# forked.
+# Seconds that the application's hooks before one fork, or after it, may take: no process is reaped or forked then.
 AROUND_FORK = 5.0
 
 
@@ -204,8 +186,8 @@ class HookTimeout(BaseException):
 
 
 def run_each(hooks: Sequence[Hook], seconds: float, failed: Callable[[Hook, BaseException, float], None]) -> None:
-    """Run hooks in this order. Each may take an even share of the time that those before it have left; ``failed`` is
-    told of one that raised, or was cut (:class:`HookTimeout`), and how many seconds it had.
+    """Run hooks in this order, each within an even share of the time that those before it have left. ``failed`` gets
+    one that raised, or was cut (:class:`HookTimeout`), and how many seconds it had.
     """
     before = signal.signal(signal.SIGALRM, _ring)
     end = time.monotonic() + seconds
@@ -231,12 +213,8 @@ def run_around_fork(hooks: Sequence[Hook]) -> None:
 
 def _failed_around_fork(hook: Hook, error: BaseException, seconds: float) -> None:
     if isinstance(error, HookTimeout):
-        log.error(
-            "the hook %s took more than %.2g s around a fork and was interrupted",
-            name_of(hook),
-            seconds,
-            code="hook.cut",
-        )
+        text = "the hook %s took more than %.2g s around a fork and was interrupted"
+        log.error(text, name_of(hook), seconds, code="hook.cut")
     else:
         log.error("the hook %s failed around a fork", name_of(hook), exc_info=error, code="hook.failed")
 
@@ -259,9 +237,8 @@ class Seen(msgspec.Struct, frozen=True):
     sockets: frozenset[tuple[int, int]]
 
 
-def read_state(*, sockets: bool = True) -> Seen:
-    """What this process has now; without ``sockets`` where descriptors cannot be listed."""
-    return Seen(frozenset(threading.enumerate()), frozenset(_sockets() if sockets else ()))
+def read_state() -> Seen:
+    return Seen(frozenset(threading.enumerate()), frozenset(_sockets()))
 
 
 def threads_since(before: Seen) -> list[str]:
@@ -361,7 +338,9 @@ def join() -> None:
         if start < end and one.joinable and one.shared <= room:
             room -= one.shared
             with contextlib.suppress(OSError, AttributeError):
-                _madvise()(start, end - start, _COLLAPSE)
+                madvise = ctypes.CDLL(None).madvise
+                madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+                madvise(start, end - start, _COLLAPSE)
 
 
 def _mappings() -> Iterator[Mapping]:
@@ -388,10 +367,3 @@ def _huge() -> int:
         return size if size <= _MOST and "[never]" not in (_HUGE / "enabled").read_text() else 0
     except (OSError, ValueError):
         return 0
-
-
-@cache
-def _madvise() -> Callable[[int, int, int], int]:
-    function = ctypes.CDLL(None).madvise
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return function

@@ -23,9 +23,7 @@ SHARED = ("thread", "async")
 
 
 def usable_cores(groups: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> int:
-    """How many cores this process may use: those that it may run on, and those that its control group has time for. A
-    machine has more than a process whose affinity is set or a container with a limit. Half a core counts as one.
-    """
+    """How many cores this process may use, by its affinity and the limit of its control group; half a core is one."""
     count = getattr(os, "process_cpu_count", os.cpu_count)() or 1  # from Python 3.13 on
     if hasattr(os, "sched_getaffinity"):
         count = min(count, len(os.sched_getaffinity(0)))

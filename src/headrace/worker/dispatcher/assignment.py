@@ -1,15 +1,9 @@
 """Which runner gets which job, and how much is sent ahead. Decides; sends nothing.
 
 A job goes to a free runner, or to the least loaded one if it may be sent ahead. A job with a key goes to the place of
-its key, and waits there (``local_queues.py``). A place outlives its runners: a runner that dies or is replaced leaves
-its place, and the jobs that wait there, to the next one.
-
-For tasks measured to be tiny, a window worth a few milliseconds is sent ahead to runners of each kind but fork, so that
-pipes and round trips are amortised. A runner without progress for ``STALL`` loses the jobs that were sent ahead:
-nothing waits behind a slow job.
-
-:class:`Attempt`, :class:`RunnerHandle` and :class:`RunnerSlot` name each other: a start runs on a runner, which fills a
-place, for which a start may wait. The loop owns a runner's socket and pipes (``runner_links.py``).
+its key, and waits there (``local_queues.py``). A place outlives its runners, and so do the jobs that wait there. For
+tasks measured to be tiny, a window worth a few milliseconds is sent ahead to runners of each kind but fork, so that
+pipes and round trips are amortised. A runner without progress for ``STALL`` loses it: nothing waits behind a slow job.
 """
 
 from __future__ import annotations
@@ -45,8 +39,7 @@ class Attempt(msgspec.Struct, eq=False):
         handle: where.
         cost: seconds of work that were booked for it.
         reminders: how often it was interrupted.
-        stop_reason: what the end of its runner would mean for it, where that was decided before: empty, ``cancel``,
-            ``hard``, or ``other`` once a shutdown interrupted it.
+        stop_reason: what the end of its runner would mean for it, if decided: ``other`` once a shutdown interrupted it.
         clocked: it may have begun, and its limits run.
         limited: its soft limit is over; ``limited_at``: monotonic time of that.
         kill_at: monotonic time of its hard limit, or of the kill after its cancellation; 0: there is none.
@@ -195,9 +188,6 @@ class RunnerSlot:
         self.reason = ""
         self.failures = 0
 
-    def __repr__(self) -> str:
-        return f"<RunnerSlot {self.kind}/{self.id}>"
-
 
 class RunnerCommands:
     def __init__(self, actions: Actions) -> None:
@@ -208,7 +198,6 @@ class RunnerCommands:
             self._actions.add(Notify(handle.number, message))
 
     def signal(self, handle: RunnerHandle, what: str) -> None:
-        """Have the supervisor ``stop`` what it runs, have it write its ``stacks``, or ``kill`` it."""
         self._actions.add(Signal(handle.number, what))
 
     def take_back(self, handle: RunnerHandle, *, but: int = 0) -> bool:
@@ -255,9 +244,6 @@ class RunnerSlots:
             self.ranks.remove(place)
         return list(gone)
 
-    def vacant(self) -> RunnerSlot | None:
-        return next((place for place in self.snapshot.members if place.handle is None), None)
-
     def reindex(self, place: RunnerSlot) -> None:
         """Rank a place by what its runner holds now and what waits for it. Cost: O(log places)."""
         if place.leaving:
@@ -271,13 +257,9 @@ class RunnerSlots:
         place.rank = LAST if handle.suspect else handle.load + place.queued + held * ONE if held else 0.0
         self.ranks.set(place, place.rank + FULL if held >= handle.slots else place.rank)
 
-    def demote(self, place: RunnerSlot) -> None:
-        place.rank = LAST
-        self.ranks.set(place, LAST)
-
 
 def place_of(snapshot: Snapshot[RunnerSlot], key: str) -> RunnerSlot:
-    """The place where a job waits: that of its key; of one without a key, which is a broadcast, the least loaded."""
+    """The place where a job waits: that of its key; the least loaded for a broadcast, which has none."""
     place = hash(snapshot, key) if key else least_loaded(snapshot)
     assert place is not None
     return place
@@ -332,7 +314,7 @@ class Assignment:
 
     def rooms(self, now: float) -> dict[Kind, int]:
         """How many jobs of each kind a claim may bring. A runner with little room asks for none, so that claims come in
-        batches. It asks long before it runs dry, so that server and runner work at the same time.
+        batches; long before it runs dry it asks, so that server and runner work at the same time.
         """
         window, found = self.window(), dict.fromkeys(self.kinds, 0)
         for handle in self.handles.values():
@@ -351,14 +333,14 @@ class Assignment:
         return bool(handle.starts) and now - handle.progress > STALL
 
     def places(self, kind: Kind) -> RunnerSlots:
-        found = self.kinds.get(kind)
-        if found is None:
-            found = self.kinds[kind] = RunnerSlots(kind)
-        return found
+        if kind not in self.kinds:
+            self.kinds[kind] = RunnerSlots(kind)
+        return self.kinds[kind]
 
     def attach(self, handle: RunnerHandle) -> None:
         self.handles[handle.number] = handle
-        if not handle.single and (place := self.places(handle.kind).vacant()) is not None:
+        members = () if handle.single else self.places(handle.kind).snapshot.members
+        if (place := next((one for one in members if one.handle is None), None)) is not None:
             place.handle, handle.place = handle, place
             self.reindex(handle)
 
@@ -399,11 +381,12 @@ class Assignment:
             # Others hold more than the least loaded one, but it would hide them until it ends something.
             if place.rank == LAST or not (self.stalled(handle, now) or handle.spare(handle.most) <= 0):
                 return None
-            places.demote(place)
+            place.rank = LAST
+            places.ranks.set(place, LAST)
         return None
 
     def prefer(self, kind: Kind, claim: Claim, now: float, *, alone: bool) -> RunnerHandle | None:
-        """The runner of the job's place (:func:`place_of`), if that has room now, else as :meth:`choose`."""
+        """The runner of the job's place, if that has room now, else as :meth:`choose`."""
         snapshot = self.places(kind).snapshot
         place = place_of(snapshot, claim.key) if snapshot.size else None
         handle = None if place is None or place.line else place.handle
@@ -428,7 +411,6 @@ class Assignment:
         )
 
     def assign(self, handle: RunnerHandle, start: Attempt, now: float) -> None:
-        """Book a start on a runner; :meth:`RunnerHandle.give` sends it."""
         if not handle.starts:
             handle.progress = now
             handle.load = 0.0

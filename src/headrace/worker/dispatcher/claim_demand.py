@@ -1,11 +1,8 @@
 """What a dispatcher wants from the queues: jobs now, to be woken when some come, or nothing. Decides; does no I/O.
 
-What is wanted is a function of values that the dispatcher has at this moment, so that no event can be forgotten: the
-loop asks anew after each one, and ends a sleep while there is something to claim. It knows the queues from answers:
-
-* A claim that came back short took all that it might take. What it had to leave are jobs of kinds without room. Or it
-  had brought enough bytes: then the queue holds a token, which ends the next sleep at once.
-* A claim that came back full tells nothing of what is left.
+What is wanted is a function of values at this moment, so that no event can be forgotten. A claim that came back short
+took all that it might take: what it had to leave are jobs of kinds without room, or it had brought enough bytes, and
+then the queue holds a token, which ends the next sleep at once. A claim that came back full tells nothing of the rest.
 
 A kind is *crowded* while jobs of it are known to wait for a runner. A claim that has room for others, too, passes over
 them: it looks at a bounded number of entries of each queue, and goes on behind them the next time. Claims name the
@@ -70,8 +67,7 @@ class QueueKnowledge(msgspec.Struct, frozen=True):
         """What is known after a claim; without ``looked`` it passed over nothing, or that reply was lost."""
         full = brought >= wanted.limit
         if looked is None:
-            unknown = full or wanted.passing
-            return replace(self, waiting=self.waiting | wanted.kinds) if unknown else _EMPTY
+            return replace(self, waiting=self.waiting | wanted.kinds) if full or wanted.passing else _EMPTY
         # Behind a cursor nothing is seen of those before it: they are still there.
         goes_on = bool(wanted.cursors)
         over = looked.passed | (self.over if goes_on else _NONE)
@@ -93,7 +89,6 @@ class QueueKnowledge(msgspec.Struct, frozen=True):
         return replace(self, waiting=self.waiting | more, crowded=self.crowded | more, over=self.over | more)
 
     def from_the_front(self) -> QueueKnowledge:
-        """The same, to look at the queues from their fronts again: something may have come before the cursors."""
         return replace(self, cursors={}, beyond=bool(self.cursors))
 
 
@@ -104,12 +99,8 @@ _EMPTY = QueueKnowledge(_NONE)
 def want(
     known: QueueKnowledge, rooms: Mapping[Kind, int], most: int, *, ask: bool = False, look: bool = False
 ) -> ClaimRequest | None:
-    """What is wanted now; None: nothing can be taken.
-
-    Args:
-        most: how many in all.
-        ask: there may be jobs that no answer tells of.
-        look: it is time to go on looking behind what was passed over.
+    """What is wanted now, at most ``most``; None: nothing can be taken. ``ask``: there may be jobs that no answer
+    tells of. ``look``: it is time to go on looking behind what was passed over.
     """
     free: dict[Kind, int] = {kind: room for kind, room in rooms.items() if room > 0}
     takes = frozenset(free) if ask else known.waiting.intersection(free)
@@ -177,7 +168,6 @@ class ClaimDemand:
         self.own_may_wait, self.asking = True, 0
 
     def begin_turn(self, now: float) -> None:
-        """Before anything is decided: it may be time to look at the queues from their fronts again."""
         if self._timers.due("anew", now):
             self.known = self.known.from_the_front()
             self._timers.clear("anew")
@@ -203,12 +193,8 @@ class ClaimDemand:
             self._timers.set("anew", min(self._timers.at("anew"), now + ANEW_AFTER))
 
     def wanted(self, now: float, most: int, coming: int, parked: Sequence[Kind], *, ask: bool) -> ClaimRequest | None:
-        """What is wanted now; None: nothing.
-
-        Args:
-            coming: jobs that are here and that no runner has yet.
-            parked: kinds whose parked jobs may be moved in the same trip.
-            ask: there may be jobs that no claim told of.
+        """See :func:`want`; ``coming``: jobs that are here and that no runner has yet; ``parked``: kinds whose parked
+        jobs may be moved in the same trip.
         """
         known = self.known.may_wait(parked) if parked else self.known
         return want(known, self.rooms(now, coming), most, ask=ask, look=now >= self._timers.at("look"))
@@ -237,8 +223,6 @@ class ClaimDemand:
 
     def awaited(self, queues: Iterable[str], paused: frozenset[str]) -> list[str]:
         return [*([OWN_QUEUE] if self.own_room else []), *awaited(queues, paused, self._kinds, self.known)]
-
-    # -- broadcasts -------------------------------------------------------------------------------------------------
 
     def call(self) -> None:
         self._calls += 1

@@ -107,7 +107,7 @@ class Claiming:
         arrivals: claims that were answered, until the next request is on its way: call, reply and number.
         unnoted: the claim of a sleep whose job goes out first: what it took, the reply, what was wanted, its number.
         answered: when the last claim was answered (monotonic seconds).
-        woken: whether a queue ended the last sleep.
+        woken: whether a queue ended the last sleep; ``paused``: queues that no sleep listens to. Incarnation's.
         found_none: a claim showed that a worker that leaves when all is done may do so.
         head: score of the last job that was claimed; asked: when a claim was made last (monotonic seconds).
         reserved: room that a claim under way takes from other shards.
@@ -131,7 +131,7 @@ class Claiming:
         self.woken = self.found_none = False
         self.head, self.asked = 0, 0.0
         self.reserved = self.here = self.counted = 0
-        self._paused = frozenset[str]()
+        self.paused = frozenset[str]()
         self._renewed = 0.0
         self._worker, self._desk, self._requests = worker, desk, desk.requests
         # None: there are no other shards.
@@ -144,8 +144,6 @@ class Claiming:
         self._maintenance, self._renewal = maintenance, maintenance.renewal
         self._promotion, self._unparking = maintenance.promotion, maintenance.unparking
         self._background, self._own_calls = maintenance.background, maintenance.own_calls
-
-    # -- what is wanted ---------------------------------------------------------------------------------------------
 
     def claimable(self, now: float) -> ClaimRequest | None:
         if self.waits:
@@ -167,11 +165,6 @@ class Claiming:
             self._own_calls.stored, demand.own_may_wait = False, True
         waits = demand.own_may_wait or any(self._worker.tasks[task].kind == OWN for task in parked)
         return waits and self._desk.owner != "" and self._placement.takes and not self._worker.options.burst
-
-    def avoid(self, paused: frozenset[str]) -> None:
-        if self._paused != paused:
-            self._paused = paused
-            self._requests.wake_up()
 
     def has_room(self, now: float) -> bool:
         return self._wanted(now) is not None
@@ -232,10 +225,15 @@ class Claiming:
         """Whether this shard answers, so that a sleep there may bring jobs."""
         return bool(self._desk.owner) and not (self._requests.away or self._desk.fenced)
 
-    # -- the calls --------------------------------------------------------------------------------------------------
-
     def steps(self, now: float, wanted: ClaimRequest) -> list[Step]:
-        steps, names = self._unparked(now, wanted), self._demand.own_names()
+        # What others parked since they do not know it, as far as there is room: the claim behind it takes it.
+        parked = self._parked
+        rooms = self._demand.rooms(now, 0) if parked else {}
+        rooms[OWN] = self._demand.own_room
+        kinds = {task: self._worker.tasks[task].kind for task in sorted(parked)}
+        able = [(task, rooms[kind]) for task, kind in kinds.items() if kind in wanted.kinds]
+        steps = [self._unparking.step(task, min(room, wanted.limit)) for task, room in able]
+        names = self._demand.own_names()
         call, number = self._claim(wanted, names if OWN in wanted.kinds else [*names, *self._private(), *self._order()])
         if self._turns is not None and OWN not in wanted.kinds:
             self._turns.claimed(self, wanted.limit)
@@ -248,23 +246,11 @@ class Claiming:
         if self._turns is not None:
             wanted = replace(wanted, limit=self._turns.share(wanted.limit))
         # Each job that comes to a paused queue would wake us, in vain. What is claimed, the server decides.
-        names = self._demand.awaited(self._worker.options.queues.names, self._paused)
+        names = self._demand.awaited(self._worker.options.queues.names, self.paused)
         if names:
             call, number = self._claim(wanted, [*self._demand.own_names(), *self._order()])
             claim: Step = (unread(call), lambda reply: self._claimed_awake(call, reply, wanted, number))
             self._requests.sleep([self._desk.keys.wake(name) for name in names], claim)
-
-    def _unparked(self, now: float, wanted: ClaimRequest) -> list[Step]:
-        """What others parked since they do not know it, as far as there is room: the claim behind it takes it."""
-        parked = self._parked
-        rooms = self._demand.rooms(now, 0) if parked else {}
-        rooms[OWN] = self._demand.own_room
-        kinds = {task: self._worker.tasks[task].kind for task in sorted(parked)}
-        return [
-            self._unparking.step(task, min(rooms[kind], wanted.limit))
-            for task, kind in kinds.items()
-            if kind in wanted.kinds
-        ]
 
     def _claim(self, wanted: ClaimRequest, names: list[str]) -> tuple[Call[consume.Claimed], int]:
         desk, number, passing = self._desk, self._requests.next_number(), self._demand.passing(wanted)
@@ -284,8 +270,6 @@ class Claiming:
         queues, random = self._worker.options.queues, self._worker.random
         return list(queues.arrange([random.random() for _ in queues.names] if queues.weights else []))
 
-    # -- the answers ------------------------------------------------------------------------------------------------
-
     @property
     def leased(self) -> int:
         return sum(consume.leased(reply) for _, reply, _ in self.arrivals)
@@ -299,33 +283,27 @@ class Claiming:
         while self.arrivals:
             call, reply, number = self.arrivals.popleft()
             claimed = self._read(call, reply)
-            if self._took(claimed, number):
-                self._check_for_the_end(claimed, number)
-                self._placement.start(claimed)
+            if not self._took(claimed, number):
+                continue
+            if self._worker.options.burst and not (claimed.jobs or self._demand.known.waiting):
+                # Ends on their way since that claim may have made the next nodes of their workflows ready.
+                idle = not self._placement.busy and not self._maintenance.has_pending(self._worker.now)
+                self.found_none = self.found_none or (idle and number == self._requests.number)
+            self._placement.start(claimed)
 
     def _read(self, call: Call[consume.Claimed], reply: Any) -> consume.Claimed:
-        claimed = call.parse(reply)
-        if self._turns is not None and claimed.jobs:
-            self._turns.number(claimed.jobs, self._desk.keys.shard)
-            self.head = claimed.jobs[-1].score
-            self._give_back_beyond(claimed)
-        return claimed
-
-    def _give_back_beyond(self, claimed: consume.Claimed) -> None:
-        """Sleeps at several shards may bring more than a worker may still run."""
-        turns, most = self._turns, self._worker.options.max_jobs
-        if most and turns is not None:
+        claimed, turns, most = call.parse(reply), self._turns, self._worker.options.max_jobs
+        if turns is None or not claimed.jobs:
+            return claimed
+        turns.number(claimed.jobs, self._desk.keys.shard)
+        self.head = claimed.jobs[-1].score
+        if most:
+            # Sleeps at several shards may bring more than a worker may still run.
             room = max(0, most - turns.finished - self._placement.held - len(self._inputs) - self._placement.waiting)
             for claim in claimed.jobs[room:]:
                 self._endings.end(claim, Released())
             del claimed.jobs[room:]
-
-    def _check_for_the_end(self, claimed: consume.Claimed, number: int) -> None:
-        """Ends that were on their way since that claim may have made the next nodes of their workflows ready."""
-        if not self._worker.options.burst or claimed.jobs or self._demand.known.waiting:
-            return
-        idle = not self._placement.busy and not self._maintenance.has_pending(self._worker.now)
-        self.found_none = self.found_none or (idle and number == self._requests.number)
+        return claimed
 
     def _claimed_awake(self, call: Call[consume.Claimed], reply: Any, wanted: ClaimRequest, number: int) -> None:
         """The claim of a sleep was answered. Most bring one plain job, and a runner waits for it: that goes first."""
@@ -348,14 +326,14 @@ class Claiming:
         self._demand.answered(wanted, summary, self._worker.now, woken=self.woken)
         self._took(claimed, number)
         # A token may be left of a job that is claimed already. Only a paused queue goes on to wake in vain.
-        if self.woken and not summary.brought and summary.halted > len(self._paused):
+        if self.woken and not summary.brought and summary.halted > len(self.paused):
             self._renewal.renew_soon()
 
     def _took(self, claimed: consume.Claimed, number: int) -> bool:
         """Jobs are leased to us since this claim, and these are facts of the queues; False: the lease was lost."""
         worker, desk = self._worker, self._desk
         if not claimed.alive:
-            self._renewal.lose()
+            self._renewal.gone = True
             return False
         desk.starts.took(claimed.jobs, number)
         self.answered = worker.now
@@ -368,13 +346,10 @@ class Claiming:
             text = "job %s has no readable record; removed from its queue"
             worker.actions.log(logging.ERROR, text, id, facts={"job": id}, code="job.no_record")
         for one in claimed.unreadable:
-            self._quarantine(one.id, one.token)
+            fault = "its id, its priority or its record cannot be read"
+            text = f"job %s: {fault}: quarantined"
+            worker.actions.log(logging.ERROR, text, ascii(one.id), facts={"job": one.id}, code="job.unreadable")
+            self._endings.end_unread(one.id, one.token, "corrupt", JobError(type="Corrupt", message=fault))
         if number == self._demand.asking:
             self._demand.on_claim(some=any(claim.queue[0] == "@" for claim in claimed.jobs))
         return True
-
-    def _quarantine(self, id: str, token: int) -> None:
-        text = "job %s: its id, its priority or its record cannot be read: quarantined"
-        self._worker.actions.log(logging.ERROR, text, ascii(id), facts={"job": id}, code="job.unreadable")
-        error = JobError(type="Corrupt", message="its id, its priority or its record cannot be read")
-        self._endings.end_unread(id, token, "corrupt", error)

@@ -2,8 +2,7 @@
 
 :class:`Core` puts the parts together: which part gets which event, and in which order a turn asks them. Each part has
 its own module and knows only those before it. An ``Incarnation`` (``incarnation.py``) is the worker at one shard.
-:class:`Core` has the runners, one incarnation for each shard, and ends the worker when its work is done or a stop was
-asked for. Sockets, clock, random numbers and processes are given to it.
+:class:`Core` has the runners, one incarnation for each shard, and ends the worker.
 """
 
 from __future__ import annotations
@@ -15,20 +14,9 @@ from typing import Any, Literal, TypeVar
 
 from headrace.model.ended import Snoozed
 from headrace.protocol.keys import Keys
+from headrace.worker.dispatcher import dispatcher_events as events
 from headrace.worker.dispatcher.assignment import Attempt, Waiting
 from headrace.worker.dispatcher.claiming import ClaimTurns
-from headrace.worker.dispatcher.dispatcher_events import (
-    Action,
-    DeskEvent,
-    End,
-    Event,
-    Heard,
-    Orphaned,
-    RunnerClosed,
-    RunnerDied,
-    StackHeard,
-    TakenBack,
-)
 from headrace.worker.dispatcher.incarnation import Incarnation
 from headrace.worker.dispatcher.local_queues import AwayLimits, LocalQueues
 from headrace.worker.dispatcher.runner_pool import Returned, RunnerPool
@@ -42,13 +30,11 @@ FAREWELL = 10.0
 # interrupted, but no more than after a soft limit.
 CLEAN_UP = 5
 
-
-_T = TypeVar("_T", End, Attempt)
+_T = TypeVar("_T", events.End, Attempt)
 
 
 class Core:
     def __init__(self, worker: Worker, *keys: Keys) -> None:
-        """Make one for these shards, at least one, each with its number as its place."""
         self.worker = worker
         pool = self.runner_pool = RunnerPool(worker, len(keys))
         self._assignment, self._supply, self._stops = pool.assignment, pool.supply, pool.stops
@@ -85,22 +71,20 @@ class Core:
         if self._turns is not None:
             ended, returned = self._ended, self._returned
         return {
-            DeskEvent: self._on_desk_event,
-            Heard: lambda event: ended(pool.on_messages(event, worker.now)),
-            TakenBack: lambda event: returned(pool.taken_back(event, worker.now)),
+            events.DeskEvent: self._on_desk_event,
+            events.Heard: lambda event: ended(pool.on_messages(event, worker.now)),
+            events.TakenBack: lambda event: returned(pool.taken_back(event, worker.now)),
             Spawned: lambda event: self._supply.up(event, worker.now),
-            RunnerClosed: lambda event: pool.closed(event.runner, garbled=event.garbled),
-            RunnerDied: lambda event: returned(pool.died(event, worker.now)),
-            StackHeard: self._on_stacks,
+            events.RunnerClosed: lambda event: pool.closed(event.runner, garbled=event.garbled),
+            events.RunnerDied: lambda event: returned(pool.died(event, worker.now)),
+            events.StackHeard: self._on_stacks,
             Drain: lambda event: self._drain(now=event.now),
             Resize: lambda event: home.control.grow(event.by),
             Size: lambda event: home.control.resize(event.kind, event.size),
-            Orphaned: lambda _: self._orphaned(),
+            events.Orphaned: lambda _: self._orphaned(),
         }
 
-    # -- for the loop -----------------------------------------------------------------------------------------------
-
-    def start(self, predecessors: Sequence[str], now: float) -> Sequence[Action]:
+    def start(self, predecessors: Sequence[str], now: float) -> Sequence[events.Action]:
         """Begin to work; ``predecessors``: the incarnations that this one takes over from, whose processes are dead."""
         self.worker.now = now
         for one in self.incarnations:
@@ -112,15 +96,15 @@ class Core:
             self._quiet()
         return self.on((), now)
 
-    def on(self, events: Sequence[Event], now: float) -> Sequence[Action]:
-        """What to do about events, and about what is due ``now``; call it again at once while it is :attr:`hasty`."""
+    def on(self, happened: Sequence[events.Event], now: float) -> Sequence[events.Action]:
+        """What to do about what happened, and what is due ``now``; call it again at once while it is :attr:`hasty`."""
         worker, claiming = self.worker, self.incarnation.claiming
         worker.now = now
         for one in self.incarnations:
             one.begin_turn()
-        for event in events:
+        for event in happened:
             self._handlers[type(event)](event)
-            if claiming.unnoted and len(events) > 1:
+            if claiming.unnoted and len(happened) > 1:
                 claiming.note()
         if worker.phase == "left":
             self._supply.dismiss_idle()
@@ -128,7 +112,7 @@ class Core:
             # Else an idle runner gets its job first.
             self._decide(now)
         for one in self.incarnations:
-            one.desk.requests.end_turn()
+            one.desk.requests.firsts = False
         return worker.actions.take()
 
     @property
@@ -194,21 +178,19 @@ class Core:
                 one.exchange(now)
                 one.stirred, one.due = False, one.next
 
-    # -- several shards ---------------------------------------------------------------------------------------------
-
     def _obey_limits(self, now: float) -> None:
         holds = self._holds
-        holds.check(now)
+        any_lost = holds.check(now)
         ready, holds.ready = holds.ready, []
         for claim in ready:
             self.incarnations[desk_of(claim)].placement.hand_out([claim])
         refused, holds.refused = holds.refused, []
         for claim, pause in refused:
             self.incarnations[desk_of(claim)].endings.end(claim, Snoozed(pause))
-        if holds.any_lost:
+        if any_lost:
             self._stops.fence(holds.lost)
 
-    def _on_desk_event(self, event: DeskEvent) -> None:
+    def _on_desk_event(self, event: events.DeskEvent) -> None:
         one = self.incarnations[event.shard]
         one.stirred = True
         one.handlers[type(event.event)](event.event)
@@ -220,12 +202,12 @@ class Core:
             one.stirred = True
             one.control.report_sizes()
 
-    def _on_stacks(self, event: StackHeard) -> None:
+    def _on_stacks(self, event: events.StackHeard) -> None:
         for one in self.incarnations:
             one.stirred = True
             one.stacks.on_stacks(event)
 
-    def _ended(self, ends: list[End]) -> None:
+    def _ended(self, ends: list[events.End]) -> None:
         for shard, some in by_shard(ends).items():
             self.incarnations[shard].endings.ended(some)
 
@@ -236,8 +218,6 @@ class Core:
 
     def _in_time(self, waiting: Waiting) -> bool:
         return self.incarnations[desk_of(waiting[0])].placement.may_begin(waiting)
-
-    # -- the end ----------------------------------------------------------------------------------------------------
 
     def _orphaned(self) -> None:
         worker = self.worker

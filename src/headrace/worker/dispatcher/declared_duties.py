@@ -1,11 +1,9 @@
 """Duties for what the application's code declares: schedules, hooks and alarms. Sends nothing, runs no code of users.
 
-No dispatcher is a leader: each that sleeps until a tick fires it, and the script lets one of them count. Each may
-reckon ticks of any schedule, since its record says how.
-
-Once a second :class:`OwnCalls` asks for the events behind the cursor of each hook. A script stores the job of the call
-and moves the cursor, and refuses where another dispatcher has moved it: each event is in one job of each hook. The
-reply names the one dispatcher that looks at alarms, every ten seconds.
+No dispatcher is a leader: each that sleeps until a tick fires it, and the script lets one of them count. Once a second
+:class:`OwnCalls` asks for the events behind the cursor of each hook; a script stores the job of the call and moves the
+cursor, unless another dispatcher has moved it: each event is in one job of each hook. The reply names the one
+dispatcher that looks at alarms, every ten seconds.
 """
 
 from __future__ import annotations
@@ -50,10 +48,7 @@ class TickDuty:
     makes_ready = True
 
     def __init__(self, keys: Keys, rows: Sequence[ticks.Row], log: Callable[..., None]) -> None:
-        """Know what the code declares, and nothing of the store; ``log``: takes a level, a text and its arguments."""
-        self._keys = keys
-        self._rows = rows
-        self._log = log
+        self._keys, self._rows, self._log = keys, rows, log
         self._owner = ""
         self._declaring: deque[ticks.Row] = deque()
         self._declare_at = NEVER
@@ -102,8 +97,7 @@ class TickDuty:
             found.append(step)
         if now >= self._walk_at:
             self._walk_at = now + WALK
-            walk = ticks.walk_schedules(self._keys, self._walked)
-            found.append((walk, lambda reply: self._walked_on(reply, now)))
+            found.append((ticks.walk_schedules(self._keys, self._walked), lambda reply: self._walked_on(reply, now)))
         if now >= self._fire_at:
             self._fire_at = NEVER
             found.append((ticks.fire(self._keys, FIRE), lambda reply: self._fired(reply, now)))
@@ -128,12 +122,8 @@ class TickDuty:
         self.learn(sent, reply.now, reply.due)
         self._wanting.extend(reply.wanting)
         for name in reply.broken:
-            self._log(
-                logging.ERROR,
-                "schedule %s: its record cannot be read; delete and declare it anew",
-                name,
-                code="schedule.unreadable",
-            )
+            text = "schedule %s: its record cannot be read; delete and declare it anew"
+            self._log(logging.ERROR, text, name, code="schedule.unreadable")
 
     def _walked_on(self, reply: ticks.Walked, now: float) -> None:
         self._walked = reply.after
@@ -141,52 +131,35 @@ class TickDuty:
             self._walk_at = now
         self.learn(now, reply.now, reply.due)
         for name in reply.rewound:
-            self._log(
-                logging.WARNING,
-                "the server's clock was set back: schedule %s is reckoned anew from now",
-                name,
-                code="schedule.rewound",
-            )
+            text = "the server's clock was set back: schedule %s is reckoned anew from now"
+            self._log(logging.WARNING, text, name, code="schedule.rewound")
 
     def _refill(self, now: float) -> Step | None:
         server_now, then = self._server
         moment = server_now + round((now - then) * 1e6)
-        refills = [one for wants in self._portion() if (one := self._reckoned(wants, moment)) is not None]
+        refills: list[ticks.Refill] = []
+        # What costs is a timetable, and many schedules may share one.
+        different = set[tuple[bytes, int]]()
+        for _ in range(REFILL):
+            if not self._wanting or len(different) == RECKON:
+                break
+            wants = self._wanting.popleft()
+            different.add((wants.about, wants.known))
+            try:
+                timing, nominal, search = _following(wants.about, wants.known, max(wants.known, moment), wants.missed)
+            except (HeadraceError, msgspec.MsgspecError) as error:
+                if wants.name not in self._refused:
+                    self._refused.add(wants.name)
+                    text = "this worker cannot reckon the ticks of schedule %s: %s"
+                    self._log(logging.ERROR, text, wants.name, error, code="schedule.failed")
+                continue
+            pairs = [(tick, timing.due(wants.name, tick)) for tick in nominal]
+            ahead = len(nominal) - len(search.ticks) < AHEAD
+            refills.append(ticks.Refill(wants, pairs, search.passed, search.more, ahead))
         if not refills:
             return None
 
-        def kept(reply: tuple[int, int, int]) -> None:
-            _, answered, due = reply
-            self.learn(now, answered, due)
-
-        return ticks.refill(self._keys, refills), kept
-
-    def _portion(self) -> list[ticks.Wanting]:
-        """Those whose ticks are reckoned in one turn: what costs is a timetable, and many schedules may share one."""
-        found: list[ticks.Wanting] = []
-        different = set[tuple[bytes, int]]()
-        while self._wanting and len(found) < REFILL and len(different) < RECKON:
-            wants = self._wanting.popleft()
-            different.add((wants.about, wants.known))
-            found.append(wants)
-        return found
-
-    def _reckoned(self, wants: ticks.Wanting, now: int) -> ticks.Refill | None:
-        try:
-            timing, nominal, search = _following(wants.about, wants.known, max(wants.known, now), wants.missed)
-        except (HeadraceError, msgspec.MsgspecError) as error:
-            if wants.name not in self._refused:
-                self._refused.add(wants.name)
-                self._log(
-                    logging.ERROR,
-                    "this worker cannot reckon the ticks of schedule %s: %s",
-                    wants.name,
-                    error,
-                    code="schedule.failed",
-                )
-            return None
-        pairs = [(tick, timing.due(wants.name, tick)) for tick in nominal]
-        return ticks.Refill(wants, pairs, search.passed, search.more, len(nominal) - len(search.ticks) < AHEAD)
+        return ticks.refill(self._keys, refills), lambda reply: self.learn(now, *reply[1:])
 
 
 @lru_cache(256)
@@ -252,8 +225,9 @@ class OwnCalls:
             id = ordered_id(make_id(moment, worker.random.getrandbits(55), self._desk.keys.shard))
         fields: dict[str, str | bytes | int] = {"task": task, "args": args, "key": task, "more": 1}
         call = operations.store_own(self._desk.keys, id, fields, key=task, hook=hook, was=was, at=at)
-        self._stores.append((call, lambda word: self._on_stored(word, id)))
 
-    def _on_stored(self, word: str, id: str) -> None:
-        self.at = self._worker.now + EVERY
-        self.stored = self.stored or (word == "stored" and bool(id))
+        def stored(word: str) -> None:
+            self.at = worker.now + EVERY
+            self.stored = self.stored or (word == "stored" and bool(id))
+
+        self._stores.append((call, stored))

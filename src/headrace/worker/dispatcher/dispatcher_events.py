@@ -1,6 +1,5 @@
 """What happens to a dispatcher (events), and what it does about it (actions): all that its loop and its core exchange.
-
-What the supervisor and the core say to each other (messages.py) are events and actions as they are.
+Messages between the supervisor and the core (messages.py) are events and actions, too.
 """
 
 from __future__ import annotations
@@ -115,31 +114,16 @@ class Mail(msgspec.Struct, frozen=True):
     text: str
 
 
+StoreEvent = Replied | CallRefused | Woken | Ready | Disconnected | Connected | Mail
+
+
 class DeskEvent(msgspec.Struct, frozen=True):
     shard: int
-    event: Replied | CallRefused | Woken | Ready | Disconnected | Connected | Mail
+    event: StoreEvent
 
 
-Event = (
-    Spawned
-    | Heard
-    | TakenBack
-    | RunnerClosed
-    | RunnerDied
-    | StackHeard
-    | Drain
-    | Resize
-    | Size
-    | Orphaned
-    | Replied
-    | CallRefused
-    | Woken
-    | Ready
-    | Disconnected
-    | Connected
-    | Mail
-    | DeskEvent
-)
+RunnerEvent = Spawned | Heard | TakenBack | RunnerClosed | RunnerDied | StackHeard
+Event = RunnerEvent | Drain | Resize | Size | Orphaned | StoreEvent | DeskEvent
 
 
 # -- actions ----------------------------------------------------------------------------------------------------------
@@ -206,14 +190,15 @@ class Log(msgspec.Struct, frozen=True):
     extra: dict[str, Any] | None = None
 
 
+StoreAction = Send | SendFirst | Sleep | WakeUp | Subscribe
+
+
 class DeskAction(msgspec.Struct, frozen=True):
     shard: int
-    action: Send | SendFirst | Sleep | WakeUp | Subscribe
+    action: StoreAction
 
 
-Action = (
-    Give | Notify | TakeBack | Capture | ToSupervisor | Send | SendFirst | Sleep | WakeUp | Subscribe | DeskAction | Log
-)
+Action = Give | Notify | TakeBack | Capture | ToSupervisor | StoreAction | DeskAction | Log
 
 
 class Actions:
@@ -226,7 +211,6 @@ class Actions:
         self.add = self._all.append
 
     def log(self, level: int, text: str, *args: Any, code: str, facts: dict[str, Any] | None = None) -> None:
-        """Write a line with its code into the log; ``facts``: of the job that it is about."""
         self.add(Log(level, text, args, code, {"facts": facts} if facts else None))
 
     def given(self, runner: int) -> int:
@@ -245,7 +229,7 @@ class DeskActions:
     def __init__(self, actions: Actions, shard: int) -> None:
         self._actions, self._shard = actions, shard
 
-    def add(self, action: Send | SendFirst | Sleep | WakeUp | Subscribe) -> None:
+    def add(self, action: StoreAction) -> None:
         self._actions.add(DeskAction(self._shard, action))
 
 

@@ -1,11 +1,8 @@
-"""How starts ended, until the store has it: gathered, logged, counted, and settled in batches.
+"""How starts ended, until the store has it: gathered, logged, counted, and settled in batches. Nodes that a start added
+to its workflow are stored before its end.
 
-Nodes that a start added to its workflow are stored before its end.
-
-Of a start that ended the log gets one line, in words; it folds floods. For statistics, it is counted per task and per
-queue how many came, started and ended how, and how long they waited and ran; of the worker how busy it was. A job costs
-four entries in lists; once a second they are added up, and the sums go into the buffer of ``app.stats``, which sends
-them on a connection of its own, beside the jobs' path.
+The log gets one line of each, in words, and folds floods. For statistics a job costs four entries in lists; once a
+second they are added up, and the sums go into the buffer of ``app.stats``, which has a connection of its own.
 """
 
 from __future__ import annotations
@@ -120,8 +117,6 @@ class Endings:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    # -- starts end -------------------------------------------------------------------------------------------------
-
     def ended(self, ends: list[End]) -> None:
         """These starts ended, or go back to the server; the next jobs of their keys may follow."""
         if self.on_ends is not None:
@@ -138,8 +133,8 @@ class Endings:
     def end(self, claim: Claim, ended: Ended) -> None:
         self.ended([End(claim, ended)])
 
-    def end_with(self, claim: Claim, how: type[Failed | Corrupt], error: JobError) -> None:
-        self.end(claim, how(error_json(error), self._keep))
+    def end_with(self, claim: Claim, how: type[Failed | Corrupt], name: str, text: str) -> None:
+        self.end(claim, how(error_json(JobError(type=name, message=text, attempt=claim.attempt)), self._keep))
 
     def interrupt_growth(self) -> None:
         """What these starts added is not stored: they run again, without using up a retry."""
@@ -192,13 +187,11 @@ class Endings:
         if error is not None and error.traceback and (kind == "crashed" or self._debug):
             extra["traceback"] = error.traceback
         line = line_of(claim, kind, error, ended.amount, end.cost, end.memory)
-        self._worker.actions.add(Log(level_of(kind), "%s", (line,), CODES[kind], extra))
-
-    # -- the store is told ------------------------------------------------------------------------------------------
+        level = logging.ERROR if kind == "crashed" else logging.WARNING if kind in _FAILURES else logging.INFO
+        self._worker.actions.add(Log(level, "%s", (line,), CODES[kind], extra))
 
     def take_refused(self) -> set[str]:
-        refused = self._refused
-        if refused:
+        if refused := self._refused:
             self._refused = set[str]()
         return refused
 
@@ -229,9 +222,8 @@ _HIGH = 1 if sys.byteorder == "little" else 0
 # Outcomes by the word that people know them by. What is released or taken back has not ended.
 ENDS: dict[EndKind, str] = {
     "succeeded": "succeeded", "grown": "succeeded", "failed": "failed", "retry": "retried", "snoozed": "snoozed",
-    "limited": "limited",
-    "cancelled": "cancelled", "crashed": "crashed", "interrupted": "interrupted", "corrupt": "quarantined",
-    "skipped": "skipped", "parked": "parked",
+    "limited": "limited", "cancelled": "cancelled", "crashed": "crashed", "interrupted": "interrupted",
+    "corrupt": "quarantined", "skipped": "skipped", "parked": "parked",
 }  # fmt: skip
 
 
@@ -241,8 +233,7 @@ class StatsSink(Protocol):
 
 def coarse(values: array[float]) -> Counter[int]:
     """How many of some 32-bit floats have the same sign, exponent and seven bits of the fraction, counted in C."""
-    halves = array("H", values.tobytes())
-    return Counter(halves[_HIGH::2])
+    return Counter(array("H", values.tobytes())[_HIGH::2])
 
 
 def middle(half: int) -> float:
@@ -277,12 +268,9 @@ class JobCounts:
 
     def __init__(self, counts: StatsSink, workers: StatsSink, place: str) -> None:
         self.next = float("inf")
-        self._counts = counts
-        self._workers = workers
-        self._place = place
+        self._counts, self._workers, self._place = counts, workers, place
         self._sums: dict[tuple[str, str], _Sums] = {}
-        self._busy = 0
-        self._memory = 0
+        self._busy = self._memory = 0
 
     def ended(self, claim: Claim, kind: EndKind, now: float, cost: int = 0) -> None:
         """A start ended so. That of a job's first one counts it as enqueued, at the time when it lined up."""
@@ -346,18 +334,10 @@ class JobCounts:
 
 # How an outcome reads after "attempt 3".
 _WORDS: dict[EndKind, str] = {
-    "succeeded": "succeeded",
-    "grown": "succeeded",
-    "skipped": "was skipped",
-    "failed": "failed",
-    "retry": "failed",
-    "crashed": "crashed",
-    "corrupt": "is quarantined",
-    "cancelled": "was cancelled",
-    "interrupted": "was interrupted and goes back",
-    "snoozed": "snoozed",
-    "limited": "was told that it calls too often and goes back",
-}
+    "succeeded": "succeeded", "grown": "succeeded", "skipped": "was skipped", "failed": "failed", "retry": "failed",
+    "crashed": "crashed", "corrupt": "is quarantined", "cancelled": "was cancelled", "snoozed": "snoozed",
+    "interrupted": "was interrupted and goes back", "limited": "was told that it calls too often and goes back",
+}  # fmt: skip
 _FAILURES: frozenset[EndKind] = frozenset({"failed", "retry", "crashed", "corrupt"})
 # The code of the line for an outcome.
 CODES: dict[EndKind, str] = {kind: f"job.{ENDS[kind]}" for kind in _WORDS}
@@ -370,10 +350,6 @@ _NO_ERROR: frozenset[EndKind] = frozenset({"succeeded", "grown", "skipped", "sno
 def logged_kinds(settings: Settings) -> frozenset[EndKind]:
     wishes: dict[str, frozenset[EndKind]] = {"none": frozenset(), "failures": _FAILURES, "all": frozenset(_WORDS)}
     return wishes[settings.log_jobs]
-
-
-def level_of(kind: EndKind) -> int:
-    return logging.ERROR if kind == "crashed" else logging.WARNING if kind in _FAILURES else logging.INFO
 
 
 def line_of(claim: Claim, kind: EndKind, error: JobError | None, amount: int, cost: int, memory: int = 0) -> str:
@@ -390,8 +366,8 @@ def line_of(claim: Claim, kind: EndKind, error: JobError | None, amount: int, co
         parts.append(f"waited {duration(claim.waited)}")
     if cost:
         parts.append(f"ran {duration(cost)}")
-    if memory or (memory := _peak(error)):
-        parts.append(f"peak {size(memory)}")
+    if peak := memory or (error and error.peak_memory):
+        parts.append(f"peak {size(peak)}")
     return "; ".join((parts[0], ", ".join(parts[1:]))) if len(parts) > 1 else parts[0]
 
 
@@ -403,13 +379,9 @@ def facts_of(claim: Claim, kind: EndKind, error: JobError | None, cost: int, mem
         found["ran"] = cost / 1e6
     if error is not None:
         found["error"] = error.type
-    if memory or (memory := _peak(error)):
-        found["memory"] = memory
+    if peak := memory or (error and error.peak_memory):
+        found["memory"] = peak
     return found
-
-
-def _peak(error: JobError | None) -> int:
-    return (error.peak_memory or 0) if error is not None else 0
 
 
 def error_of(kind: EndKind, data: bytes) -> JobError | None:
@@ -433,7 +405,6 @@ class DispatcherLog:
     """Writes lines, unless many of one code and task come within a second; ``next``: when to call :meth:`pass_on`."""
 
     def __init__(self, *, fold: bool = True) -> None:
-        """Make one; ``fold``: False where the user asked for a line of each start."""
         self.next = float("inf")
         self._fold = fold
         self._since = 0.0

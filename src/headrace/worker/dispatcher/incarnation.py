@@ -90,8 +90,6 @@ class Incarnation:
         # How many names it has had.
         self._named = 0
 
-    # -- a turn -----------------------------------------------------------------------------------------------------
-
     def begin_turn(self) -> None:
         self.awoken = False
         if self.claiming.unnoted:
@@ -126,7 +124,9 @@ class Incarnation:
         self._keep_fence(now)
         if requests.ready and (steps := self._steps(now) if self.desk.owner else self._register(now)):
             requests.send(steps)
-        claiming.avoid(self.renewal.paused)
+        if claiming.paused != self.renewal.paused:
+            claiming.paused = self.renewal.paused
+            requests.wake_up()
         if requests.armed:
             if claiming.claimable(now) is not None:
                 # There is more room now than the armed claim asks for.
@@ -159,11 +159,9 @@ class Incarnation:
         now, due = self._worker.now, self.maintenance.next
         return min(self.desk.timers.next(now), self._requests.next(now), due if due > now else NEVER)
 
-    # -- the store --------------------------------------------------------------------------------------------------
-
     def _connected(self) -> None:
-        """Before anything that was under way is sent again: see whether the store remembers all."""
         if self.desk.owner:
+            # Before anything that was under way is sent again: see whether the store remembers all.
             self.growth.restart()
             self._requests.forget(*GROWTH)
             self._requests.send_first([*self._reconciler.outrun(self.renewal.promise), self._reconciler.check()])
@@ -177,17 +175,15 @@ class Incarnation:
     def _refused(self, event: events.CallRefused) -> None:
         """All else goes on. Where a sleep's claim was refused, no other sleep begins before one is accepted."""
         if event.asleep:
-            self._requests.slept()
+            self._requests.armed = False
         self._requests.refused(event.step, self._worker.now, self._worker.random.random())
 
     def _woke(self, event: events.Woken) -> None:
-        self._requests.slept()
+        self._requests.armed = False
         self._requests.accepted("claim")
         self.claiming.woken = event.by_queue
         event.read(event.reply)
         self.awoken = True
-
-    # -- its name ---------------------------------------------------------------------------------------------------
 
     def _register(self, now: float) -> list[events.Step]:
         worker, keys = self._worker, self.desk.keys
@@ -197,8 +193,8 @@ class Incarnation:
             worker.names.append(f"{worker.place}:{worker.random.getrandbits(32):08x}")
         owner = worker.names[self._named]
         self._named += 1
-        metadata: list[str | int] = ["place", worker.place, "queues", ",".join(worker.options.queues.names)]
-        metadata += ["dispatcher", worker.pid]
+        names = worker.options.queues.names
+        metadata: list[str | int] = ["place", worker.place, "queues", ",".join(names), "dispatcher", worker.pid]
         if weights := worker.options.queues.weights:
             metadata += ["weights", ",".join(f"{weight:g}" for weight in weights)]
         metadata += ["parent", worker.parent] if worker.parent else []
@@ -227,8 +223,8 @@ class Incarnation:
         return len(self.desk.starts.held) + self.claiming.leased
 
     def _keep_fence(self, now: float) -> None:
-        """Stop what runs before another worker may start it, and hand it back when the store is there again. The
-        incarnation goes on if its lease can be renewed then, since no other one has taken over; else a new one begins.
+        """Stop what runs before another worker may start it, and hand it back when the store is there again. If the
+        lease can be renewed then, no other worker has taken over, and the incarnation goes on; else a new one begins.
         """
         desk, renewal = self.desk, self.renewal
         at = NEVER
@@ -276,12 +272,12 @@ class Incarnation:
             requests.send([(consume.retire(desk.keys, desk.owner, keep, why), self._on_retirement)])
 
     def _on_retirement(self, reply: bool) -> None:
-        if not reply and not self._refused_once:
-            # Others than we know of: ask which, and hand them back.
-            self._refused_once = True
-            self._requests.send_first([self._reconciler.check()])
+        if reply or self._refused_once:
+            self._leave(holds=not reply)
             return
-        self._leave(holds=not reply)
+        # Others than we know of: ask which, and hand them back.
+        self._refused_once = True
+        self._requests.send_first([self._reconciler.check()])
 
     @property
     def _place(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import msgspec
@@ -16,8 +16,6 @@ Stage = Literal["soft", "again", "hard"]
 
 # Seconds until a start that was interrupted is interrupted again.
 AGAIN = 0.1
-
-
 # Seconds that a runner has to write its stacks before it is killed.
 SHOW = 0.1
 # Why what runs is handed back when the lease ends.
@@ -57,13 +55,10 @@ class Limits:
         heapq.heappush(self._heap, Deadline(kill_at, start.claim.number, "hard"))
 
     def kill_soon(self, start: Attempt, now: float) -> None:
-        """Its hard limit is over: kill it when its runner had time to write stacks."""
         heapq.heappush(self._heap, Deadline(now + SHOW, start.claim.number, "hard"))
 
     def remind(self, start: Attempt, now: float) -> None:
-        """The start was interrupted: do so again after a while, twice as long each time, until it ends: a signal that
-        comes in the moment before a system call that waits does not end that call.
-        """
+        """Interrupt the start again later: a signal just before a system call that waits does not end that call."""
         heapq.heappush(self._heap, Deadline(now + AGAIN * 2**start.reminders, start.claim.number, "again"))
         start.reminders += 1
 
@@ -80,11 +75,9 @@ class Limits:
             return 0 < start.kill_at <= deadline.when
         return start.reminders > 0
 
-    def due(self, now: float) -> list[Deadline]:
-        found: list[Deadline] = []
+    def due(self, now: float) -> Iterator[Deadline]:
         while self._heap and self._heap[0].when <= now:
-            found.append(heapq.heappop(self._heap))
-        return found
+            yield heapq.heappop(self._heap)
 
 
 class JobStops:

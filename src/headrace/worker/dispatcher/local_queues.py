@@ -1,19 +1,14 @@
 """Claimed jobs that wait in a worker: for one place, or for limits on another shard. Sends nothing.
 
-:class:`LocalQueues` has jobs with a key, and broadcasts. It owns the lines of all places and the homes of keys. Waiting
-jobs are claimed: the lease of the dispatcher covers them, a shutdown hands them back, and their number is bounded by
-not claiming (``MOST``). Jobs that have limits do not wait here, since other jobs would wait for the places in limits
-that these hold.
+:class:`LocalQueues` has jobs with a key, and broadcasts. The lease of the dispatcher covers them, a shutdown hands them
+back, and their number is bounded by not claiming (``MOST``). Jobs that have limits do not wait here: others would wait
+for the places in limits that these hold. A key has a *home* while jobs of it are in the worker: all of them go to one
+place, so that a resize lets no later one overtake. Where a place runs several at once (threads, coroutines), and where
+it is being removed, the next of a key joins it only when the one before has ended.
 
-A key has a *home* while jobs of it are in the worker: all of them go to one place, so that a resize lets no later one
-overtake. Where a place runs several at once (threads, coroutines), and where it is being removed, the next of a key
-joins it only when the one before has ended.
-
-:class:`AwayLimits` has jobs of other shards whose limits live at home. A start is not given to a runner before it holds
-all gates of its job there. It goes on holding them with the lease of the worker, and lets go when it has ended here:
-then home hears what more it has spent, and of a call that was refused.
-Where a hold could not be kept, its job is stopped, and goes back without a charge: so no limit is exceeded. A start
-that finds a gate closed comes again later, without a charge.
+:class:`AwayLimits` has jobs of other shards whose limits live at home. A start holds all gates of its job there before
+a runner gets it, keeps them with the lease of the worker, and lets go when it has ended: then home learns what more it
+has spent. Where a hold could not be kept, its job is stopped and goes back without a charge: so no limit is exceeded.
 """
 
 from __future__ import annotations
@@ -164,9 +159,8 @@ class LocalQueues:
     def take_all(self, concerns: Callable[[Claim], bool]) -> list[Waiting]:
         taken: list[Waiting] = []
         for line in self._lines():
-            mine = [waiting for waiting in line if concerns(waiting[0])]
-            taken += mine
-            rest = [waiting for waiting in line if not concerns(waiting[0])] if len(mine) < len(line) else ()
+            taken += [waiting for waiting in line if concerns(waiting[0])]
+            rest = [waiting for waiting in line if not concerns(waiting[0])]
             line.clear()
             line.extend(rest)
         for place in self._places():
@@ -178,8 +172,7 @@ class LocalQueues:
         while home.waiting and not home.closed:
             waiting = home.waiting.popleft()
             if not home.inside:
-                snapshot = self._assignment.places(home.key[0]).snapshot
-                home.place = place_of(snapshot, home.key[1])
+                home.place = place_of(self._assignment.places(home.key[0]).snapshot, home.key[1])
             assert home.place is not None
             home.inside += 1
             self.joined[waiting[0].number] = home
@@ -245,17 +238,12 @@ class AwayLimits:
         self.refused: list[tuple[Claim, int]] = []
         self._worker, self._home = worker, desk
         self._lease = worker.settings.lease
-        rows = worker.limits.rows
         # Tasks and queues that have limits, as the code of this worker declares them.
-        self._limited = frozenset(str(name) for name in rows[::2])
+        self._limited = frozenset(str(name) for name in worker.limits.rows[::2])
         self.asking: dict[int, Claim] = {}
         self._unasked: list[Claim] = []
         self._holds: dict[int, _Hold] = {}
         self._releases: list[Call[bool]] = []
-
-    def _concerns(self, claim: Claim) -> bool:
-        names = self._limited
-        return f"task:{claim.task}" in names or f"queue:{claim.queue}" in names
 
     def admitted(self, claims: list[Claim]) -> list[Claim]:
         if not self._limited:
@@ -265,7 +253,7 @@ class AwayLimits:
             hold = self._holds.get(claim.number)
             if hold is not None and hold.lost:
                 self.refused.append((claim, self._pause(claim)))
-            elif hold is not None or not self._concerns(claim):
+            elif hold is not None or self._limited.isdisjoint((f"task:{claim.task}", f"queue:{claim.queue}")):
                 found.append(claim)
             elif claim.number not in self.asking:
                 self.asking[claim.number] = claim
@@ -286,27 +274,21 @@ class AwayLimits:
                 steps += [self._keep(hold, gate, now) for gate in hold.gates]
         return steps
 
-    def check(self, now: float) -> None:
-        """While home does not answer, starts come again later, and holds may be lost."""
+    def check(self, now: float) -> bool:
+        """While home does not answer, starts come again later, and holds may be lost; whether some are."""
         if self._home.fenced or not self._home.owner:
             for claim in self.take_all(lambda _: True):
                 self.refused.append((claim, self._pause(claim)))
         for hold in self._holds.values():
             hold.lost = hold.lost or now >= fence_at(hold.until, self._lease)
-        times = [min(one.keep_at if not one.keeping else NEVER, fence_at(one.until, self._lease)) for one in self._open]
+        kept = [hold for hold in self._holds.values() if not hold.lost]
+        times = [min(one.keep_at if not one.keeping else NEVER, fence_at(one.until, self._lease)) for one in kept]
         self._worker.timers.set("holds", min(times, default=NEVER))
-
-    @property
-    def _open(self) -> Iterable[_Hold]:
-        return [hold for hold in self._holds.values() if not hold.lost]
+        return len(kept) < len(self._holds)
 
     def lost(self, claim: Claim) -> bool:
         hold = self._holds.get(claim.number)
         return hold is not None and hold.lost
-
-    @property
-    def any_lost(self) -> bool:
-        return any(hold.lost for hold in self._holds.values())
 
     def waiting(self, concerns: Callable[[Claim], bool]) -> int:
         return sum(map(concerns, self.asking.values()))

@@ -36,8 +36,7 @@ from headrace.worker.worker_options import WorkerOptions
 
 # While each busy runner holds more than this, what runners say may wait for a moment, so that a trip carries many ends.
 PLENTY = 8
-# The last runners may take this long (seconds) to leave before the dispatcher stops listening: a little more than their
-# hooks have.
+# Seconds that the last runners have to leave before the dispatcher stops listening: a little more than their hooks.
 LAST_WORDS = 5.5
 
 
@@ -92,6 +91,7 @@ class Dispatcher:
             )
             for target, keys in shards
         ]  # fmt: skip
+        self._desks = [store_actions(session) for session in self._sessions]
         self._ask = ControlLink(control, self._watched, links, self._inbox).ask
         self._doing: dict[type, Callable[[Any], None]] = {
             events.Give: links.give,
@@ -99,8 +99,8 @@ class Dispatcher:
             events.TakeBack: links.take_back,
             events.Capture: links.capture,
             **dict.fromkeys(get_args(ToSupervisor), self._ask) | {Begun: self._on_begun},
-            **store_actions(self._sessions[0]),
-            events.DeskAction: self._at_desk([store_actions(session) for session in self._sessions]),
+            **self._desks[0],
+            events.DeskAction: self._at_desk,
             events.Log: lambda action: self._observe(lambda: self._log.write(action)),
         }
 
@@ -127,12 +127,7 @@ class Dispatcher:
 
         Thread(target=look, name="headrace alarms", daemon=True).start()
 
-    @staticmethod
-    def _at_desk(actions: Sequence[dict[type, Callable[[Any], None]]]) -> Callable[[events.DeskAction], None]:
-        return lambda one: actions[one.shard][type(one.action)](one.action)
-
     def run(self, predecessors: Sequence[str]) -> None:
-        """Work until told to drain, then leave; it takes over from its predecessors."""
         core = self._core
         # Before the first runner is asked for: the supervisor must not take the last stamp of a dead one for ours.
         self._stamp(time.monotonic(), 0, 0.0, 0.0)
@@ -144,7 +139,13 @@ class Dispatcher:
         if self._job_counts is not None:
             self._observe(self._pass_on)
             self._observe(self._app.stats.close)
-        self._see_off()
+        # Runners leave now, and what their exit hooks write to stderr goes through here.
+        end = time.monotonic() + LAST_WORDS
+        self._turn()
+        while core.runner_pool.present and time.monotonic() < end:
+            self._round(end)
+        if core.runner_pool.present:
+            log.warning("leaving runners that do not exit to the supervisor", code="shutdown.runners_stay")
         self._log.pass_on(float("inf"))
 
     def _pass_on(self) -> None:
@@ -153,10 +154,9 @@ class Dispatcher:
             self._job_counts.pass_on(core.incarnation.desk.server_time(core.worker.now) / 1e6)
 
     def _observe(self, tell: Callable[[], None]) -> None:
-        """Statistics and logs never end the loop: what they raise is written to stderr."""
         try:
             tell()
-        except Exception:  # noqa: BLE001 - code of the application may raise anything, such as a filter of its log
+        except Exception:  # noqa: BLE001 - statistics, or a filter of the application's log, must not end the loop
             traceback.print_exc()
 
     def _turn(self) -> None:
@@ -172,6 +172,9 @@ class Dispatcher:
             if not self._inbox and not self._core.hasty:
                 return
 
+    def _at_desk(self, one: events.DeskAction) -> None:
+        self._desks[one.shard][type(one.action)](one.action)
+
     def _hint(self) -> None:
         if runner := self._assignment.likely:
             self._links.hint(runner)
@@ -182,14 +185,10 @@ class Dispatcher:
 
     def _round(self, until: float) -> None:
         counts = self._job_counts
-        until = min(
-            until,
-            STREAMS.next,
-            self._log.next,
-            self._links.next,
-            *[session.next for session in self._sessions],
-            counts.next if counts else until,
-        )
+        sessions = [session.next for session in self._sessions]
+        until = min(until, STREAMS.next, self._log.next, self._links.next, *sessions)
+        if counts is not None:
+            until = min(until, counts.next)
         if self._unstamped:
             until = min(until, self._stamp_at)
         pause = max(0.0, until - time.monotonic())
@@ -225,12 +224,3 @@ class Dispatcher:
         now = time.monotonic()
         self._stamp(now, *self._core.check_vitals(now))
         self._ask(action)
-
-    def _see_off(self) -> None:
-        """Stay while runners leave: what their exit hooks write to stderr goes through here."""
-        end = time.monotonic() + LAST_WORDS
-        self._turn()
-        while self._core.runner_pool.present and time.monotonic() < end:
-            self._round(end)
-        if self._core.runner_pool.present:
-            log.warning("leaving runners that do not exit to the supervisor", code="shutdown.runners_stay")

@@ -33,8 +33,11 @@ LATE = 0.05
 class Duty(Protocol):
     """One duty. Times are this process's monotonic seconds; what the server says in its own time is converted.
 
+    ``call`` makes the call that is due, ``on_reply`` learns from its reply, and ``on_renewal`` from the reply to a
+    renewal when the duty is due next. ``sent``: when what is replied to was sent.
+
     Attributes:
-        at: when it is due; infinity while that is not known. :meth:`call` moves it on.
+        at: when it is due; infinity while that is not known. ``call`` moves it on.
         script: the name of its call's script. While the store refuses it, the call is not made anew.
         makes_ready: whether it may make jobs ready: a worker that leaves when all is done does it first.
     """
@@ -43,17 +46,11 @@ class Duty(Protocol):
     script: str
     makes_ready: bool
 
-    def call(self, now: float, /) -> Call[Any]:
-        """The call that is due."""
-        ...
+    def call(self, now: float, /) -> Call[Any]: ...
 
-    def on_reply(self, reply: Any, sent: float, /) -> None:
-        """Learn from the reply to a call that was made at ``sent``."""
-        ...
+    def on_reply(self, reply: Any, sent: float, /) -> None: ...
 
-    def on_renewal(self, renewed: consume.Renewed, sent: float, /) -> None:
-        """Learn from the reply to a renewal when the duty is due next."""
-        ...
+    def on_renewal(self, renewed: consume.Renewed, sent: float, /) -> None: ...
 
 
 def moment(now: float, server_now: int, at: int) -> float:
@@ -75,7 +72,7 @@ class Reclaim:
         self._suspect = ""
 
     def add(self, victim: str, *, known: bool) -> None:
-        """Take back what this incarnation holds; ``known``: its process is dead, else only its lease is over."""
+        """``known``: its process is dead, else only its lease is over."""
         self._victims.append((victim, known))
         self.at = 0.0
 
@@ -118,8 +115,7 @@ class Renewal:
         lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
         promise: until when the store has promised the lease, microseconds of its clock; 0: it has not yet.
         gone: the lease was lost.
-        paused: queues that it serves and that were paused at the last renewal; ``ready``: how many others had ready
-            jobs.
+        paused: queues that it serves and that were paused at the last renewal; ``ready``: others that had ready jobs.
         looked: when that renewal was sent (monotonic seconds).
         cancels: ids that run here and were asked to stop, to be taken by the core.
     """
@@ -134,27 +130,16 @@ class Renewal:
         expected: Callable[[], int],
         tell: Callable[[consume.Renewed, float], None],
     ) -> None:
-        """Make one that is due at once.
-
-        Args:
-            metadata: what the worker says of itself has changed: names and values.
-            expected: how many jobs the store should count as held.
-            tell: passes the reply on to all whom it concerns.
+        """``metadata``: names and values of what has changed of the worker; ``expected``: jobs that the store should
+        count as held; ``tell``: passes the reply on.
         """
-        self.at = 0.0
-        self.lease_until = 0.0
-        self.promise = 0
+        self.at = self.lease_until = self.looked = 0.0
+        self.promise = self.ready = self._doubts = self._held = 0
         self.gone = False
-        self._doubts = 0
-        self.ready = 0
-        self.looked = 0.0
         self.cancels: deque[str] = deque()
         self.paused = frozenset[str]()
         self._worker, self._desk, self._lease = worker, desk, worker.settings.lease
-        self._metadata = metadata
-        self._expected = expected
-        self._tell = tell
-        self._held = 0
+        self._metadata, self._expected, self._tell = metadata, expected, tell
         # Whether it is to hear when the next tick is due. What brings an earlier one has all renew at once, so once a
         # tick is known, no renewal asks that comes with time: schedules cost an idle worker no command.
         self._asks_ticks = True
@@ -181,10 +166,7 @@ class Renewal:
             self.looked = sent
             self._tell(reply, sent)
         else:
-            self.lose()
-
-    def lose(self) -> None:
-        self.gone = True
+            self.gone = True
 
     def take_doubts(self, most: int) -> bool:
         """Whether this many renewals in a row have counted other jobs; then they are counted anew."""
@@ -210,9 +192,7 @@ class Unparking:
 
     def __init__(self, keys: Keys, tasks: Container[str], queues: Sequence[str]) -> None:
         self.parked: set[str] = set()
-        self._keys = keys
-        self._tasks = tasks
-        self._queues = queues
+        self._keys, self._tasks, self._queues = keys, tasks, queues
         self._under_way = 0
 
     def begin(self) -> None:
@@ -387,18 +367,12 @@ class Portions:
         pause: float = 0.0,
         makes_ready: bool = False,
     ) -> None:
-        """Make a duty of it.
-
-        Args:
-            due: what a renewal says: when it is due, by the server's clock.
-            full: of a call that has done so much there is more to do, after ``pause`` seconds.
+        """``due``: what a renewal says: when it is due, by the server's clock. After a call that has done ``full`` of
+        it there is more to do, after ``pause`` seconds.
         """
         self.at = NEVER
         self.script, self.makes_ready = script, makes_ready
-        self._make = make
-        self._due = due
-        self._full = full
-        self._pause = pause
+        self._make, self._due, self._full, self._pause = make, due, full, pause
 
     def call(self, _: float) -> Call[tuple[int, int, int]]:
         self.at = NEVER
@@ -420,9 +394,7 @@ class LimitDeclaration:
 
     def __init__(self, keys: Keys, tasks: Collection[str], limits: DeclaredLimits) -> None:
         self.at = NEVER
-        self._keys = keys
-        self._tasks = tasks
-        self._limits = limits
+        self._keys, self._tasks, self._limits = keys, tasks, limits
         self._owner, self._pause = "", 0.0
 
     def first(self, owner: str, now: float) -> Step:
@@ -473,8 +445,7 @@ class Maintenance:
         self.background = Portions("tend", lambda: graph.tend(keys, ttl, PIECE), attrgetter("chore"), makes_ready=True)
         self.unparking = Unparking(keys, tasks, queues)
         # It has several calls, so it makes its own steps.
-        mine = [row for row in worker.schedules if keys.shard == 0]
-        self.ticks = TickDuty(keys, mine, worker.actions.log)
+        self.ticks = TickDuty(keys, worker.schedules if desk.home else (), worker.actions.log)
         self.limits = LimitDeclaration(keys, tasks, worker.limits)
         duties: list[Duty] = [
             self.limits, self.renewal, self.promotion, Resumption(keys), self.reclaim, self.sweep, lapse,

@@ -29,8 +29,7 @@ from headrace.worker.dispatcher.workflow_growth import Inputs, too_large
 from headrace.worker.messages import before_start
 from headrace.worker.worker_options import SHARED
 
-# So long it is known that a gate was closed (microseconds). Jobs that were claimed before have begun by then, or gone
-# back.
+# For how long it is known that a gate was closed (microseconds): jobs claimed before have begun by then, or gone back.
 RECALL = 1_000_000
 # A claim that fits nowhere, and the kind of runner that it needs.
 Refused = tuple[Claim, Kind]
@@ -87,8 +86,6 @@ class Placement:
         working = self._worker.phase == "working" and not self._desk.fenced
         return working and self._local_queues.waiting < MOST_WAITING
 
-    # -- handing out ------------------------------------------------------------------------------------------------
-
     def start(self, claimed: consume.Claimed) -> None:
         if any(map(special, claimed.jobs)):
             self.hand_out([claim for claim in claimed.jobs if self._startable(claim, claimed.now)])
@@ -104,8 +101,7 @@ class Placement:
                 fed += [msgspec.structs.replace(claim, inputs=inputs) for claim in claims]
                 continue
             for claim in claims:
-                error = JobError(type="PayloadTooLarge", message=text, attempt=claim.attempt)
-                self._endings.end_with(claim, Failed, error)
+                self._endings.end_with(claim, Failed, "PayloadTooLarge", text)
         self.hand_out(fed)
 
     def returned(self, returned: Returned) -> None:
@@ -117,8 +113,8 @@ class Placement:
         self.hand_out([start.claim for start in back if not (bound and start.bound)])
 
     def close(self, gates: Collection[str], token: int = 0) -> None:
-        """Calls were refused: jobs of these gates that have not begun go back to the server, unless they passed the
-        gates after ``token``, the last one that was given before they closed.
+        """Calls were refused: jobs of these gates that have not begun go back to the server, unless their token is
+        beyond ``token``, the last one that was given before the gates closed.
         """
         oldest = self._desk.server_time(self._worker.now) - RECALL
         self._closed = {gate: last for gate, last in self._closed.items() if last > oldest}
@@ -127,14 +123,6 @@ class Placement:
 
     def _shut(self, claim: Claim) -> bool:
         return any(self._closed.get(gate, 0) >= claim.token for gate in gates_of(claim.lane))
-
-    def _sent_back(self, claim: Claim, kind: Kind) -> bool:
-        if not self._shut(claim):
-            return False
-        self._endings.end(claim, Released())
-        # The runner that had it may take another job.
-        self._assignment.freed.add(kind)
-        return True
 
     def hand_out(self, claims: list[Claim]) -> None:
         """Hand claims out; what fits nowhere goes back to the server, where another worker may take it."""
@@ -146,9 +134,14 @@ class Placement:
         now, starts, working = worker.now, list[Attempt](), worker.phase == "working" and not self._desk.fenced
         for claim in claims:
             found = self._plan(claim) if claim.options else self._plans.get(claim.task) or self._plan(claim)
-            if found is None or (self._closed and self._sent_back(claim, found[0])):
+            if found is None:
                 continue
             kind, plan = found
+            if self._closed and self._shut(claim):
+                self._endings.end(claim, Released())
+                # The runner that had it may take another job.
+                assignment.freed.add(kind)
+                continue
             handle = None
             if working:
                 # Of an order no other job runs, so that any runner will do. A broadcast cannot go back to the server,
@@ -201,14 +194,11 @@ class Placement:
         try:
             found = task.kind, task.plan(claim.options)
         except (HeadraceError, msgspec.MsgspecError) as error:
-            fault = JobError(type="Corrupt", message=str(error), attempt=claim.attempt)
-            self._endings.end_with(claim, Corrupt, fault)
+            self._endings.end_with(claim, Corrupt, "Corrupt", str(error))
             return None
         if not claim.options:
             self._plans[claim.task] = found
         return found
-
-    # -- what may not start -----------------------------------------------------------------------------------------
 
     def _startable(self, claim: Claim, now: int) -> bool:
         if not self._may_start(claim, now):
@@ -228,13 +218,8 @@ class Placement:
         ended = before_start(claim, now, microseconds(self._worker.settings.failure_ttl))
         if ended is not None:
             if isinstance(ended, Corrupt):
-                self._worker.actions.log(
-                    logging.ERROR,
-                    "job %s: its record names no task",
-                    claim.id,
-                    facts={"job": claim.id},
-                    code="job.no_task",
-                )
+                text, facts = "job %s: its record names no task", {"job": claim.id}
+                self._worker.actions.log(logging.ERROR, text, claim.id, facts=facts, code="job.no_task")
             self._endings.end(claim, ended)
         return ended is None
 
@@ -251,7 +236,6 @@ class Placement:
             self._endings.end(claim, Cancelled(error, ttl))
 
     def hand_back_waiting(self) -> None:
-        """What waits for a place or for its inputs goes back to the server, where another worker may take it."""
         has = self._desk.has
         waiting = [claim for claim, _ in self._local_queues.take_all(has)] + self.inputs.take_all()
         for claim in waiting if self.away is None else waiting + self.away.take_all(has):

@@ -1,9 +1,6 @@
-"""Requests of others to a worker, and its reports.
-
-:class:`SelfReport` is sent with renewals, for people. :class:`StackRequests` has stacks on demand: each runner's
-interpreter writes them to its stderr, and the dispatcher stores them; a runner that answers late, or not at all, delays
-no other. :class:`RemoteControl` gets messages of the supervisor, and commands that clients write into the store.
-:class:`Vitals` answers probes.
+"""Requests of others to a worker, and its reports: :class:`SelfReport` for people, with renewals; stacks on demand,
+which each runner's interpreter writes to its stderr, so that one that answers late delays no other; messages of the
+supervisor, and commands that clients write into the store; answers to probes.
 """
 
 from __future__ import annotations
@@ -39,9 +36,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def probe(handle: RunnerHandle) -> tuple[int, int]:
-    """The process that runs a runner's jobs (its own, or a fork server's child), and its resident bytes; 0: unknown.
-    The bytes are whole MiB, so that a runner that idles says nothing new.
-    """
+    """The process that runs a runner's jobs, and its resident bytes in whole MiB: one that idles says nothing new."""
     pid = handle.pid
     try:
         if handle.is_fork_server:
@@ -54,12 +49,8 @@ def probe(handle: RunnerHandle) -> tuple[int, int]:
 
 def status(handles: Iterable[RunnerHandle], ahead_of_us: float, look: Probe = probe, shown: str = "") -> str:
     """The runners as JSON, at most ``MOST_RUNNERS``. The job ``shown`` stands for its runner, even if not its first."""
-    rows = [_row(handle, ahead_of_us, look, shown) for handle in sorted(handles, key=_place)[:MOST_RUNNERS]]
-    return msgspec.json.encode(rows).decode()
-
-
-def _place(handle: RunnerHandle) -> tuple[str, int, int]:
-    return handle.kind, handle.place.id if handle.place else MOST_RUNNERS, handle.number
+    ordered = sorted(handles, key=lambda one: (one.kind, one.place.id if one.place else MOST_RUNNERS, one.number))
+    return msgspec.json.encode([_row(one, ahead_of_us, look, shown) for one in ordered[:MOST_RUNNERS]]).decode()
 
 
 def _row(handle: RunnerHandle, ahead_of_us: float, look: Probe, shown: str) -> RunnerFacts:
@@ -91,9 +82,7 @@ class SelfReport:
     """
 
     def __init__(self, worker: Worker, desk: Desk, assignment: Assignment, advice: Advice) -> None:
-        self.said = ""
-        self.busy = ""
-        self.shown = ""
+        self.said = self.busy = self.shown = ""
         self.resized = False
         self.phase = "working"
         self._worker, self._desk = worker, desk
@@ -111,7 +100,11 @@ class SelfReport:
         return ["runners", runners, "sizes", " ".join(f"{kind}:{options.at_once(kind)}" for kind in kinds)]
 
     def news(self) -> list[str | int]:
-        metadata: list[str | int] = self._advised() if self._desk.home else []
+        metadata: list[str | int] = []
+        if self._desk.home:
+            for line in self._advice.lines():
+                self._worker.actions.log(logging.WARNING, "%s", line, code="setup.repeated")
+            metadata += ["startup_profile", self._advice.summary()] if self._advice.changed else []
         metadata += self.sizes() if self.resized else []
         self.resized = False
         worker = self._worker
@@ -131,12 +124,6 @@ class SelfReport:
             metadata += ["busy", text]
         return metadata
 
-    def _advised(self) -> list[str | int]:
-        advice = self._advice
-        for line in advice.lines():
-            self._worker.actions.log(logging.WARNING, "%s", line, code="setup.repeated")
-        return ["startup_profile", advice.summary()] if advice.changed else []
-
 
 # Seconds that runners have to write their stacks. Stacks that come later, for LATE seconds more, stay out of the log,
 # where they would look like a fault.
@@ -154,7 +141,6 @@ class StackRequests:
         self._heard: dict[int, bytearray] = {}
 
     def ask(self, request: str) -> None:
-        """Have each runner write its stacks, unless they were told to just now."""
         worker = self._worker
         self._requests.append(request[:64])
         if len(self._requests) > 1:
@@ -184,12 +170,11 @@ class StackRequests:
         for handle in handles:
             first = next(iter(handle.starts.values()), None)
             text = jobs_first(bytes(self._heard.get(handle.number, b"")), each).decode("utf-8", "replace")
-            rows.append(
-                RunnerStacks(
-                    kind=handle.kind, place=handle.place.id if handle.place else -1, pid=worker.probe(handle)[0],
-                    job=first.claim.id if first else "", task=first.claim.task if first else "", text=text.strip(),
-                )
+            row = RunnerStacks(
+                kind=handle.kind, place=handle.place.id if handle.place else -1, pid=worker.probe(handle)[0],
+                job=first.claim.id if first else "", task=first.claim.task if first else "", text=text.strip(),
             )  # fmt: skip
+            rows.append(row)
         answer = msgspec.json.encode(WorkerStacks(requests=self._requests, runners=rows)).decode()
         self._requests = []
         self._heard.clear()
@@ -253,18 +238,17 @@ class RemoteControl:
         elif kind in self._worker.kinds and size.isdecimal():
             self._scale(kind, int(size))
         else:
-            self._worker.actions.log(
-                logging.WARNING, "cannot do what was asked of this worker: %.100r", text, code="worker.not_understood"
-            )
+            cannot = "cannot do what was asked of this worker: %.100r"
+            self._worker.actions.log(logging.WARNING, cannot, text, code="worker.not_understood")
 
     def _scale(self, kind: Kind, size: int) -> None:
-        """Another process wishes this many jobs of a kind at once: those that come after us keep to it."""
         worker = self._worker
         try:
             worker.options.resized(kind, size)
         except OptionsError as error:
             worker.actions.log(logging.WARNING, "not resized: %s", error, code="worker.not_resized")
             return
+        # Workers that come after us keep to it.
         worker.actions.add(Size(kind, size))
         self.resize(kind, size)
 
@@ -298,9 +282,7 @@ class Vitals:
         self._starving = 0.0
 
     def check(self, now: float) -> tuple[int, float, float]:
-        """Flags, end of the lease and since when it starves, as :class:`headrace.worker.health_stamps.Stamp` has them.
-        It starves from the first look on that finds jobs and room for them.
-        """
+        """Flags, end of the lease and since when it starves: the first look that found jobs and room for them."""
         worker, desk, claiming = self._worker, self._desk, self._claiming
         kinds = {handle.kind for handle in self._assignment.handles.values() if not (handle.starting or handle.single)}
         flags = REGISTERED if desk.owner and not desk.fenced else 0

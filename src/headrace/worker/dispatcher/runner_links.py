@@ -15,34 +15,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from headrace.model.stacks import parted
 from headrace.worker.channel import Channel, Closed, Garbled, frame, give_tickets, take_back
 from headrace.worker.child_process import kill_runner
-from headrace.worker.dispatcher.dispatcher_events import (
-    Capture,
-    Event,
-    Give,
-    Heard,
-    Notify,
-    Orphaned,
-    RunnerClosed,
-    RunnerDied,
-    StackHeard,
-    TakeBack,
-    TakenBack,
-)
-from headrace.worker.messages import (
-    Died,
-    Exit,
-    FromRunner,
-    FromSupervisor,
-    Recall,
-    Run,
-    Spawned,
-    Stop,
-    ToSupervisor,
-    WakeHint,
-)
+from headrace.worker.dispatcher import dispatcher_events as events
+from headrace.worker.messages import Died, FromRunner, FromSupervisor, Recall, Run, Spawned, ToSupervisor, WakeHint
 
 
 class Selectors:
@@ -65,9 +44,9 @@ class Selectors:
     def also_write(self, source: Any, *, wanted: bool) -> None:
         """Call the handler, too, when the source has room for more (or no longer)."""
         key = self.all.get_key(source)
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
-        if key.events != events:
-            self.all.modify(source, events, key.data)
+        mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
+        if key.events != mask:
+            self.all.modify(source, mask, key.data)
 
     def select(self, pause: float, gather: float) -> list[Callable[[], None]]:
         """The handlers of what is ready; with ``gather``, what runners say may wait that many seconds."""
@@ -113,8 +92,7 @@ class RunnerLink:
         self._recalls = 0
         os.set_blocking(self.stderr, False)
 
-    def give(self, action: Give) -> None:
-        """Send claims; the tickets go first (see channel.py)."""
+    def give(self, action: events.Give) -> None:
         give_tickets(self.ticket_write, len(action.claims), self._recalls)
         self.channel.offer(Run(action.claims))
 
@@ -124,16 +102,9 @@ class RunnerLink:
         self._recalls += bool(count)
         return count
 
-    def read_all(self) -> list[FromRunner]:
-        heard: list[FromRunner] = []
-        with contextlib.suppress(Closed, Garbled):
-            while messages := self.channel.receive(wait=False):
-                heard += messages
-        return heard
-
     def drain_stderr(self) -> bool:
-        """Pass on the lines that the runner wrote to stderr, and keep their end as evidence; False: the other end is
-        closed. A line that has not ended waits: what another process says meanwhile must not go on in it.
+        """Pass on what the runner wrote to stderr, and keep its end as evidence; False: the other end is closed. A line
+        that has not ended waits: what another process says meanwhile must not go on in it.
         """
         try:
             data = os.read(self.stderr, 1 << 16)
@@ -152,7 +123,7 @@ class RunnerLink:
         if self.captures and time.monotonic() < self.captures:
             found, lines = parted(lines)
             self.stacks += found
-        self._keep(lines)
+        self.tail = (self.tail + lines)[-STDERR_TAIL:]
         _pass_on(lines)
         if not data or len(self.begun) > LINE:
             self.end_line()
@@ -160,12 +131,9 @@ class RunnerLink:
 
     def end_line(self) -> None:
         if self.begun:
-            self._keep(self.begun)
+            self.tail = (self.tail + self.begun)[-STDERR_TAIL:]
             _pass_on(self.begun + b"\n")
             self.begun = b""
-
-    def _keep(self, text: bytes) -> None:
-        self.tail = (self.tail + text)[-STDERR_TAIL:]
 
     def close(self) -> None:
         self.closed = True
@@ -179,11 +147,10 @@ class RunnerLink:
 class RunnerLinks:
     """Those of one worker; ``next``: when lines of stderr that have not ended are passed on (monotonic seconds)."""
 
-    def __init__(self, watched: Selectors, inbox: list[Event]) -> None:
+    def __init__(self, watched: Selectors, inbox: list[events.Event]) -> None:
         self.next = float("inf")
         self._links: dict[int, RunnerLink] = {}
-        self._watched = watched
-        self._inbox = inbox
+        self._watched, self._inbox = watched, inbox
 
     def add(self, message: Spawned, descriptors: list[int]) -> None:
         link = self._links[message.runner] = RunnerLink(message, descriptors)
@@ -191,28 +158,25 @@ class RunnerLinks:
         self._watched.watch(link.stderr, lambda: self._on_stderr(link))
         self._inbox.append(message)
 
-    def give(self, action: Give) -> None:
+    def give(self, action: events.Give) -> None:
         """Send claims to a runner; one that just died tells so by its socket, and what it was sent comes back then."""
         if (link := self._links.get(action.runner)) is not None:
-            try:
+            with contextlib.suppress(Closed):
                 link.give(action)
-            except Closed:
-                pass
-            else:
                 self._mind(link)
 
-    def send(self, action: Notify) -> None:
+    def send(self, action: events.Notify) -> None:
         if (link := self._links.get(action.runner)) is not None:
             self._offer(link, action.message)
 
-    def take_back(self, action: TakeBack) -> None:
+    def take_back(self, action: events.TakeBack) -> None:
         link = self._links.get(action.runner)
         count = 0 if link is None else link.take_back(action.most)
         if link is not None and count:
             self._offer(link, Recall(count))
-        self._inbox.append(TakenBack(action.runner, count))
+        self._inbox.append(events.TakenBack(action.runner, count))
 
-    def capture(self, action: Capture) -> None:
+    def capture(self, action: events.Capture) -> None:
         if (link := self._links.get(action.runner)) is not None:
             link.captures = action.until
 
@@ -224,14 +188,17 @@ class RunnerLinks:
         link = self._links.pop(died.runner, None)
         if link is None:
             return
-        heard = link.read_all()
+        heard: list[FromRunner] = []
+        with contextlib.suppress(Closed, Garbled):
+            while messages := link.channel.receive(wait=False):
+                heard += messages
         link.drain_stderr()
         unstarted = link.take_back(1 << 16)
         self._watched.unwatch(link.channel)
         self._watched.unwatch(link.stderr)
         link.close()
         ended = (died.signal, died.code, died.memory)
-        self._inbox.append(RunnerDied(died.runner, *ended, heard, unstarted, link.tail, died.fenced))
+        self._inbox.append(events.RunnerDied(died.runner, *ended, heard, unstarted, link.tail, died.fenced))
 
     def kill_all(self) -> None:
         """End every runner: there is no supervisor any more that would."""
@@ -247,7 +214,7 @@ class RunnerLinks:
                     link.end_line()
             self.next = min((link.begun_until for link in self._links.values() if link.begun), default=float("inf"))
 
-    def _offer(self, link: RunnerLink, message: Stop | Exit | Recall) -> None:
+    def _offer(self, link: RunnerLink, message: msgspec.Struct) -> None:
         with contextlib.suppress(Closed):
             link.channel.offer(message)
             self._mind(link)
@@ -262,17 +229,14 @@ class RunnerLinks:
         channel = link.channel
         try:
             messages = channel.receive(wait=False)
-        except Closed:
-            self._close(link)
-            return
-        except Garbled:
-            self._close(link, garbled=True)
+        except (Closed, Garbled) as error:
+            self._close(link, garbled=isinstance(error, Garbled))
             return
         if channel.full:
             with contextlib.suppress(Closed):
                 channel.flush()
                 self._mind(link)
-        self._inbox.append(Heard(link.number, messages))
+        self._inbox.append(events.Heard(link.number, messages))
         if channel.garbled:
             self._close(link, garbled=True)
 
@@ -280,13 +244,13 @@ class RunnerLinks:
         if not link.closed:
             link.closed = True
             self._watched.unwatch(link.channel)
-            self._inbox.append(RunnerClosed(link.number, garbled))
+            self._inbox.append(events.RunnerClosed(link.number, garbled))
 
     def _on_stderr(self, link: RunnerLink) -> None:
         if not link.drain_stderr():
             self._watched.unwatch(link.stderr)
         if link.stacks:
-            self._inbox.append(StackHeard(link.number, link.stacks))
+            self._inbox.append(events.StackHeard(link.number, link.stacks))
             link.stacks = b""
         if link.begun:
             self.next = min(self.next, link.begun_until)
@@ -304,12 +268,9 @@ class ControlLink:
     """The channel to the supervisor. What it says of runners goes to their links, the rest into the loop's inbox."""
 
     def __init__(
-        self, control: Channel[FromSupervisor], watched: Selectors, links: RunnerLinks, inbox: list[Event]
+        self, control: Channel[FromSupervisor], watched: Selectors, links: RunnerLinks, inbox: list[events.Event]
     ) -> None:
-        self._control = control
-        self._watched = watched
-        self._links = links
-        self._inbox = inbox
+        self._control, self._watched, self._links, self._inbox = control, watched, links, inbox
         watched.watch(control, self._on_ready, urgent=True)
 
     def ask(self, message: ToSupervisor) -> None:
@@ -328,7 +289,7 @@ class ControlLink:
             messages = control.receive_with_descriptors()
         except Closed:
             self._watched.unwatch(control)
-            self._inbox.append(Orphaned())
+            self._inbox.append(events.Orphaned())
             self._links.kill_all()
             return
         for message in messages:

@@ -20,6 +20,7 @@ from headrace.model.hidden_values import hidden_in
 from headrace.model.job import Claim, JobError
 from headrace.model.options import FORKING, Kind
 from headrace.protocol.consume import Note
+from headrace.worker import messages
 from headrace.worker.dispatcher.assignment import (
     CALM,
     LEAST_AHEAD,
@@ -34,20 +35,7 @@ from headrace.worker.dispatcher.assignment import (
 from headrace.worker.dispatcher.dispatcher_events import End, Give, Heard, RunnerDied, TakenBack
 from headrace.worker.dispatcher.job_stops import FENCED, JobStops
 from headrace.worker.dispatcher.worker_state import NEVER, Worker, desk_of
-from headrace.worker.messages import (
-    TIME_OVER,
-    Begun,
-    ChildCrashed,
-    Done,
-    Exit,
-    FromRunner,
-    JobProgress,
-    Spawn,
-    Spawned,
-    Up,
-    cancelled,
-    of_death,
-)
+from headrace.worker.messages import Done
 from headrace.worker.startup_profiler import Advice
 
 # A runner that dies younger than this (seconds) without work, or in its start, is replaced only after as long again;
@@ -58,11 +46,8 @@ LONGEST_PAUSE = 30.0
 
 class RunnerSupply:
     def __init__(self, worker: Worker, assignment: Assignment, commands: RunnerCommands, advice: Advice) -> None:
-        self._worker = worker
-        self._timers = worker.timers
-        self._assignment = assignment
-        self._commands = commands
-        self._advice = advice
+        self._worker, self._timers = worker, worker.timers
+        self._assignment, self._commands, self._advice = assignment, commands, advice
         # When a runner of a kind is to be spawned; or, for a single, wanted again by the suspect that needs it.
         self._spawn_at: list[tuple[float, Kind, bool]] = []
         # Where the first runner has not begun.
@@ -72,8 +57,6 @@ class RunnerSupply:
     @property
     def _working(self) -> bool:
         return self._worker.phase == "working"
-
-    # -- how many ---------------------------------------------------------------------------------------------------
 
     def resize(self, kind: Kind, size: int) -> list[RunnerSlot]:
         """Have this many places for runners of a kind; returns those removed, whose runners finish what they run."""
@@ -85,9 +68,9 @@ class RunnerSupply:
             self.spawn(kind)
         for place in removed:
             self._begun(place)
-        for handle in [place.handle for place in removed if place.handle is not None]:
-            self.dismiss(handle)
-            self._commands.take_back(handle)
+            if place.handle is not None:
+                self.dismiss(place.handle)
+                self._commands.take_back(place.handle)
         return removed
 
     def renew(self, kind: Kind) -> None:
@@ -98,7 +81,7 @@ class RunnerSupply:
                 self.replace(handle, 0.0, "resized")
 
     def spawn(self, kind: Kind) -> None:
-        self._worker.actions.add(Spawn(kind, self._advice.profiles(kind)))
+        self._worker.actions.add(messages.Spawn(kind, self._advice.profiles(kind)))
 
     def isolated(self, kind: Kind) -> RunnerHandle | None:
         """A runner for one suspect alone; None while it is being forked, or while there are enough of them."""
@@ -112,7 +95,11 @@ class RunnerSupply:
 
     def respawn(self, now: float) -> None:
         if self._timers.due("tidy", now):
-            self._tidy(now)
+            singles = [one for one in self._assignment.handles.values() if one.single and one.ready and not one.starts]
+            for handle in singles:
+                if now - handle.born >= INFANT:
+                    self.dismiss(handle)
+            self._timers.set("tidy", min((one.born + INFANT for one in singles if one.ready), default=NEVER))
         while self._spawn_at and self._spawn_at[0][0] <= now:
             _, kind, single = heapq.heappop(self._spawn_at)
             if single:
@@ -121,20 +108,7 @@ class RunnerSupply:
                 self.spawn(kind)
         self._timers.set("spawn", self._spawn_at[0][0] if self._spawn_at else NEVER)
 
-    def _tidy(self, now: float) -> None:
-        waiting = [
-            handle
-            for handle in self._assignment.handles.values()
-            if handle.single and handle.ready and not handle.starts
-        ]
-        for handle in waiting:
-            if now - handle.born >= INFANT:
-                self.dismiss(handle)
-        self._timers.set("tidy", min((handle.born + INFANT for handle in waiting if handle.ready), default=NEVER))
-
-    # -- one runner -------------------------------------------------------------------------------------------------
-
-    def up(self, event: Spawned, now: float) -> None:
+    def up(self, event: messages.Spawned, now: float) -> None:
         options = self._worker.options
         handle = RunnerHandle(event.runner, event.kind, event.pid, options.slots(event.kind))
         handle.born, handle.is_fork_server, handle.starting = now, event.is_fork_server, event.starting
@@ -150,9 +124,8 @@ class RunnerSupply:
         if not handle.starting:
             self._begun(handle.place)
         self._assignment.freed.add(handle.kind)
-        # Asked for when there were more places than there are now.
-        surplus = handle.place is None and not handle.single
-        if surplus or not self._working:
+        # One without a place was asked for when there were more than there are now.
+        if not (handle.place or handle.single) or not self._working:
             self.dismiss(handle)
 
     def started(self, handle: RunnerHandle, now: float) -> None:
@@ -174,14 +147,13 @@ class RunnerSupply:
         self._report_begun()
 
     def _report_begun(self) -> None:
-        """Tell the supervisor when the worker is registered and no first runner is starting any more."""
         if self._registered and not self._new:
-            self._worker.actions.add(Begun())
+            self._worker.actions.add(messages.Begun())
 
     def dismiss(self, handle: RunnerHandle) -> None:
         handle.leaving = True
         self._assignment.reindex(handle)
-        self._commands.send(handle, Exit())
+        self._commands.send(handle, messages.Exit())
 
     def dismiss_idle(self) -> None:
         for handle in self._assignment.handles.values():
@@ -203,8 +175,12 @@ class RunnerSupply:
             self.replace(handle, 0.0, reason)
 
     def replace_dead(self, handle: RunnerHandle, now: float, reason: str, *, ran: bool) -> None:
-        """A runner was reaped; ``ran``: it died of, or with, a job."""
-        pause = _pause_after(handle, now, ran=ran)
+        """A runner was reaped; ``ran``: it died of, or with, a job. One of no use would be forked in a hot loop."""
+        was_of_use = ran or handle.done or handle.leaving or not (handle.starting or now - handle.born < INFANT)
+        failures = 0
+        if handle.place is not None:
+            failures, handle.place.failures = handle.place.failures, 0 if was_of_use else handle.place.failures + 1
+        pause = 0.0 if was_of_use else min(INFANT * (1 << min(failures, 10)), LONGEST_PAUSE)
         if handle.single and pause:
             heapq.heappush(self._spawn_at, (now + pause, handle.kind, True))
         else:
@@ -213,9 +189,7 @@ class RunnerSupply:
         self.replace(handle, now + pause if pause else 0.0, "" if handle.leaving else reason)
 
     def replace(self, handle: RunnerHandle, at: float, reason: str) -> None:
-        """Free the place of a runner, and have another one fill it at this time, unless it was removed. Without a
-        reason it leaves as it always does (that of a fork).
-        """
+        """Free the place of a runner for another one at this time. Without a reason it leaves as forks always do."""
         place = handle.place
         if place is not None and reason:
             place.replaced, place.reason = place.replaced + 1, reason
@@ -226,15 +200,6 @@ class RunnerSupply:
             heapq.heappush(self._spawn_at, (at, handle.kind, False))
         else:
             self.spawn(handle.kind)
-
-
-def _pause_after(handle: RunnerHandle, now: float, *, ran: bool) -> float:
-    """Seconds until another runner follows one that was reaped: it would be forked in a hot loop."""
-    was_of_use = ran or handle.done or handle.leaving or not (handle.starting or now - handle.born < INFANT)
-    failures = 0
-    if handle.place is not None:
-        failures, handle.place.failures = handle.place.failures, 0 if was_of_use else handle.place.failures + 1
-    return 0.0 if was_of_use else min(INFANT * (1 << min(failures, 10)), LONGEST_PAUSE)
 
 
 # Seconds that a byte of arguments takes from the dispatcher into the runner's hands: large ones are no tiny jobs.
@@ -259,8 +224,7 @@ class RunnerPool:
     """The runners of one worker, and what they hold.
 
     Attributes:
-        notes: what running jobs said of themselves since it was last taken, by the number of their start, for each
-            shard.
+        notes: what running jobs said of themselves since it was last taken, for each shard by the start's number.
         on_spent: hears of what starts spend of limits beyond their costs, in a worker that serves several shards.
         advice: hears what runners do again that others did.
     """
@@ -274,9 +238,7 @@ class RunnerPool:
         commands = self._commands = RunnerCommands(worker.actions)
         self.stops = JobStops(self.assignment, commands, settings.kill_timeout)
         self.supply = RunnerSupply(worker, self.assignment, commands, self.advice)
-        self._worker = worker
-        self._actions = worker.actions
-        self._job_counts = worker.job_counts
+        self._worker, self._actions, self._job_counts = worker, worker.actions, worker.job_counts
         self._dying: dict[int, RunnerHandle] = {}
 
     @property
@@ -290,8 +252,6 @@ class RunnerPool:
     @property
     def present(self) -> bool:
         return bool(self.assignment.handles or self._dying)
-
-    # -- work -------------------------------------------------------------------------------------------------------
 
     def give(self, starts: list[Attempt], now: float) -> None:
         batches: dict[int, list[Attempt]] = {}
@@ -351,7 +311,7 @@ class RunnerPool:
         # Also where nothing came back: its line could not be served while it was asked.
         self.assignment.reindex(handle)
         ends = [
-            End(start.claim, Cancelled(cancelled(start.claim), start.plan.failure_ttl))
+            End(start.claim, Cancelled(messages.cancelled(start.claim), start.plan.failure_ttl))
             for start in back
             if start.stop_reason == "cancel"
         ]
@@ -366,20 +326,20 @@ class RunnerPool:
             self._start_clocks(handle, now)
         return ends
 
-    def _read(self, handle: RunnerHandle, messages: list[FromRunner], now: float) -> list[End]:
+    def _read(self, handle: RunnerHandle, heard: list[messages.FromRunner], now: float) -> list[End]:
         ends: list[End] = []
-        share = handle.share(now, len(messages))
-        for message in messages:
+        share = handle.share(now, len(heard))
+        for message in heard:
             if isinstance(message, Done):
                 if (end := self._done(handle, message, share)) is not None:
                     ends.append(end)
-            elif isinstance(message, JobProgress):
+            elif isinstance(message, messages.JobProgress):
                 self._on_progress(handle, message)
-            elif isinstance(message, ChildCrashed):
+            elif isinstance(message, messages.ChildCrashed):
                 handle.fell = message
-            elif isinstance(message, Exit):
+            elif isinstance(message, messages.Exit):
                 handle.leaving = True
-            elif isinstance(message, Up):
+            elif isinstance(message, messages.Up):
                 self.supply.started(handle, now)
             elif (start := handle.starts.get(message.number)) is not None:
                 self.advice.on_found(start.claim.task, handle.kind, message)
@@ -411,7 +371,7 @@ class RunnerPool:
             self.supply.recycle(handle, done.memory)
         return End(claim, done.ended, done.cost, done.memory, start.logged)
 
-    def _on_progress(self, handle: RunnerHandle, say: JobProgress) -> None:
+    def _on_progress(self, handle: RunnerHandle, say: messages.JobProgress) -> None:
         start = handle.starts.get(say.number)
         if start is None:
             return
@@ -428,8 +388,6 @@ class RunnerPool:
         notes[say.number] = Note(
             old.id, old.token, said.progress, said.text, lines, swallowed, tuple(spent.items()), said.data
         )
-
-    # -- runners end ------------------------------------------------------------------------------------------------
 
     def closed(self, runner: int, *, garbled: bool) -> None:
         """Its socket closed: it died or is leaving. The supervisor tells how; what lives on deaf and mute is killed."""
@@ -456,7 +414,7 @@ class RunnerPool:
         if (fell := handle.fell) is not None:
             event = msgspec.structs.replace(event, signal=fell.signal, code=fell.code, memory=fell.memory)
         if handle.starting and not handle.leaving:
-            self._actions.add(Begun(f"{_how(event)}\n{event.stderr.decode('utf-8', 'replace')}".rstrip()))
+            self._actions.add(messages.Begun(f"{_how(event)}\n{event.stderr.decode('utf-8', 'replace')}".rstrip()))
         # What this turn gave before it heard of the death is never sent.
         unstarted = event.unstarted + self._actions.given(event.runner)
         back, running = handle.take_back(unstarted), list(handle.starts.values())
@@ -469,20 +427,16 @@ class RunnerPool:
 
     def _broken(self, start: Attempt, handle: RunnerHandle, died: RunnerDied, killed: str) -> End:
         claim, plan = start.claim, start.plan
+        message = _GARBLED if handle.garbled else _ORPHANED if self.stops.orphaned else _how(died)
         error = JobError(
-            type="Crashed",
-            message=_GARBLED if handle.garbled else _ORPHANED if self.stops.orphaned else _how(died),
-            attempt=claim.attempt,
-            signal=died.signal or None,
-            exit_code=None if died.signal else died.code,
-            peak_memory=died.memory or None,
+            type="Crashed", message=message, attempt=claim.attempt, signal=died.signal or None,
+            exit_code=None if died.signal else died.code, peak_memory=died.memory or None, worker=self._worker.place,
             stderr=hidden_in(plan.secrets, claim.args, died.stderr.decode("utf-8", "replace")),
-            worker=self._worker.place,
-        )
+        )  # fmt: skip
         # What a shutdown had interrupted is told so, whatever then ended its runner.
-        why = TIME_OVER if start.stop_reason else handle.condemned or self.stops.killing or killed
+        why = messages.TIME_OVER if start.stop_reason else handle.condemned or self.stops.killing or killed
         stop_reason = start.stop_reason or ("other" if why else "")
-        return End(claim, of_death(plan, claim, stop_reason, error, self._worker.random.random(), why))
+        return End(claim, messages.of_death(plan, claim, stop_reason, error, self._worker.random.random(), why))
 
 
 def _how(died: RunnerDied) -> str:

@@ -14,7 +14,7 @@ from headrace.protocol.script import Call
 from headrace.worker.dispatcher.assignment import Assignment
 from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.dispatcher_events import Step
-from headrace.worker.dispatcher.endings import SETTLE_MOST, Endings, Outcomes
+from headrace.worker.dispatcher.endings import SETTLE_MOST, Endings
 from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.worker_state import NEVER, Desk, Repair, Rows, Starts, Worker, compare
@@ -47,7 +47,10 @@ class Settlement:
         """What is due: notes before ends. A claim that is made in the same trip must find the ends told."""
         if self._endings and (claims or self._gathered(now)):
             return self.all()
-        return self._notes_due() if self._notes and self._noted(now) else []
+        timers = self._desk.timers
+        if self._notes and timers.at("notes") == NEVER:
+            timers.set("notes", now + NOTES_EVERY)
+        return self._notes_due() if timers.due("notes", now) else []
 
     def all(self) -> list[Step]:
         return [*self._notes_due(), self._settle()]
@@ -65,7 +68,10 @@ class Settlement:
                 # No claim need follow that would tell: without this a retry waits for the next renewal.
                 self._promotion.expect(worker.now + min(again) / 1e6)
             if not reply.repeated:
-                self._learn(batch, reply.stale)
+                for outcome, claim in batch:
+                    if claim.facts and outcome.kind == "succeeded" and claim.id not in reply.stale:
+                        self._inputs.learn(claim, outcome.data)
+                self._inputs.feed()
             if reply.stale:
                 text = "refused, since a newer start owns it or the server lost it: %s"
                 worker.actions.log(logging.WARNING, text, ", ".join(reply.stale[:10]), code="outcome.refused")
@@ -86,25 +92,12 @@ class Settlement:
             self._demand.may_wait()
         self._maintenance.settled(reply.kept, reply.bytes, reply.chores, worker.now)
 
-    def _learn(self, batch: Outcomes, stale: list[str]) -> None:
-        refused = set(stale)
-        for outcome, claim in batch:
-            if claim.facts and outcome.kind == "succeeded" and claim.id not in refused:
-                self._inputs.learn(claim, outcome.data)
-        self._inputs.feed()
-
     def _gathered(self, now: float) -> bool:
         until = self._endings.since + GATHER
         if now >= until or self._endings.urgent or not self._assignment.least_held:
             return True
         self._desk.timers.set("gather", until)
         return False
-
-    def _noted(self, now: float) -> bool:
-        timers = self._desk.timers
-        if timers.at("notes") == NEVER:
-            timers.set("notes", now + NOTES_EVERY)
-        return timers.due("notes", now)
 
     def _notes_due(self) -> list[Step]:
         """All of them: what a job said last must not come after its end."""
@@ -144,9 +137,7 @@ class Reconciler:
         return self._page(self._desk.starts.view(), [])
 
     def outrun(self, promise: int) -> list[Step]:
-        """Let no new token be less than one of a server that failed: the clock of the next one may be behind. Tokens of
-        other workers are met, too: each was at most what the clock of its server showed.
-        """
+        """Let no new token be less than any of a server that failed: the clock of the next one may be behind."""
         desk = self._desk
         # Nothing was claimed yet where the clock is not known.
         newest = desk.server_time(self._worker.now) if desk.server_ahead else 0
@@ -167,12 +158,10 @@ class Reconciler:
             self._repair(repair)
 
     def _repair(self, repair: Repair) -> None:
-        self._worker.actions.log(
-            logging.WARNING, "the server lost data, which this worker repairs: "
-            "%d claims are stored again, %d batches of outcomes are sent again, %d unknown jobs are returned",
-            len(repair.restore), len(repair.again), len(repair.unknown),
-            code="store.lost_data",
-        )  # fmt: skip
+        text = "the server lost data, which this worker repairs: %d claims are stored again, %d batches of outcomes "
+        text += "are sent again, %d unknown jobs are returned"
+        counts = len(repair.restore), len(repair.again), len(repair.unknown)
+        self._worker.actions.log(logging.WARNING, text, *counts, code="store.lost_data")
         for n in range(0, len(repair.restore), PAGE):
             rows = repair.restore[n : n + PAGE]
             self._ahead([(consume.restore(self._desk.keys, self._desk.owner, rows), self._restored)])

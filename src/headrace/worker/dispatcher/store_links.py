@@ -68,8 +68,7 @@ class StoreConnection:
         self.backlog = bytearray()
 
     def fileno(self) -> int:
-        number: int = self._sock.fileno()
-        return number
+        return int(self._sock.fileno())
 
     @property
     def busy(self) -> bool:
@@ -173,10 +172,6 @@ class Links(NamedTuple):
     def deadline(self) -> float:
         return min(self.main.deadline, self.waker.deadline, self.mail.deadline)
 
-    @property
-    def end(self) -> float:
-        return min(link.end for link in self.all)
-
     def close(self) -> None:
         for link in self.all:
             link.close()
@@ -198,9 +193,17 @@ class Connector:
     def start(self, target: Target, revive: Callable[[], str] | None) -> None:
         """Begin an attempt and return at once; ``revive`` is asked first, in the thread, where the server is now."""
         self.busy = True
-        arguments = (target, revive)
+
+        def work() -> None:
+            try:
+                self._end(self._connect(target if revive is None else parse(revive())))
+            except (driver.RedisError, HeadraceError, OSError) as error:
+                self._end(error)
+            except Exception as error:  # noqa: BLE001 - it would be lost, and the dispatcher would wait for ever
+                self._end(HeadraceError(f"internal error while connecting: {error!r}"))
+
         try:
-            threading.Thread(target=self._try, args=arguments, name="headrace-connect", daemon=True).start()
+            threading.Thread(target=work, name="headrace-connect", daemon=True).start()
         except RuntimeError as error:
             # The system has no room for one now: tried again like a server that is away, since jobs run.
             self._end(OSError(errno.EAGAIN, str(error)))
@@ -210,14 +213,6 @@ class Connector:
         result, self._result, self.busy = self._result, None, False
         assert result is not None
         return result
-
-    def _try(self, target: Target, revive: Callable[[], str] | None) -> None:
-        try:
-            self._end(self._connect(target if revive is None else parse(revive())))
-        except (driver.RedisError, HeadraceError, OSError) as error:
-            self._end(error)
-        except Exception as error:  # noqa: BLE001 - it would be lost, and the dispatcher would wait for ever
-            self._end(HeadraceError(f"internal error while connecting: {error!r}"))
 
     def _end(self, result: Links | Exception) -> None:
         self._result = result
@@ -229,7 +224,10 @@ class Connector:
                 failed.enter_context(closing(StoreConnection(target, self._timeout))) for _ in range(3)
             )
             main.ask([("SCRIPT", "LOAD", script.text) for script in self._scripts])
-            links = Links(main, waker, mail, _number(waker), target)
+            number = 0
+            with contextlib.suppress(driver.ResponseError):
+                number = int(waker.ask([("CLIENT", "ID")])[0])
+            links = Links(main, waker, mail, number, target)
             failed.pop_all()
         for link in links.all:
             link.ready()
@@ -240,13 +238,6 @@ class Connector:
 AGAIN_AFTER = 60.0
 # Faults that are remembered: a server that is half away fails in two or three ways by turns.
 MOST = 24
-
-
-def _number(waker: StoreConnection) -> int:
-    try:
-        return int(waker.ask([("CLIENT", "ID")])[0])
-    except driver.ResponseError:
-        return 0
 
 
 class StoreLinks:
@@ -270,20 +261,12 @@ class StoreLinks:
         lost: Callable[[], None],
         revive: Callable[[], str] | None,
     ) -> None:
-        """Make one without connections.
-
-        Args:
-            handlers: called when something has arrived on ``main``, ``waker`` or ``mail``.
-            connected: called when they are there; ``lost``: when they were, and are thrown away.
+        """``handlers``: called when something has arrived on ``main``, ``waker`` or ``mail``; ``connected``: when these
+        are there; ``lost``: when they were, and are thrown away.
         """
         self.made: Links | None = None
-        self.target = target
-        self.patience = patience
-        self.revive = revive
-        self._watched = watched
-        self._handlers = handlers
-        self._connected = connected
-        self._lost = lost
+        self.target, self.patience, self.revive = target, patience, revive
+        self._watched, self._handlers, self._connected, self._lost = watched, handlers, connected, lost
         self._connector = Connector(patience, scripts)
         watched.watch(self._connector, self._on_connected, urgent=True)
         self._connect_at = 0.0
@@ -351,9 +334,7 @@ class StoreLinks:
         return next((name for name in Links._fields[:3] if getattr(self.made, name, None) is link), "main")
 
     def fail(self, error: Exception, doing: str, name: str = "main") -> None:
-        """Throw every connection away: a late reply must not answer another question. The next attempt comes after a
-        pause, which grows until a request is answered on the connection that failed.
-        """
+        """Throw all connections away: no late reply may answer another question. Pauses grow until one is answered."""
         self._drop()
         now = time.monotonic()
         if self.target.learn(error):
@@ -395,7 +376,8 @@ class StoreLinks:
                 self._connect_at = time.monotonic() + pause_before(MOST, random.random())
             return
         self._drop()
-        self.made, self.target, self._connect_at = made, made.target, made.end
+        self.made, self.target = made, made.target
+        self._connect_at = min(link.end for link in made.all)
         for link, handler in zip(made.all, self._handlers, strict=True):
             self._watched.watch(link, handler, urgent=True)
         self._connected(made)

@@ -1,10 +1,8 @@
 """A dispatcher's way to the store: what is due goes out in one round trip, and is sent again until it is answered.
 
-An error reply that answers one call (``verdict.refusal``) goes to the core, which decides when to ask again; the
-connections stay. Where the server refuses to let a worker sleep, the session claims twice a second instead.
-
-Nothing here waits: the dispatcher must be free to stop its runners before its lease ends, whatever the network does.
-The connections are those of store_links.py.
+Nothing here waits: the dispatcher must be free to stop its runners before its lease ends. An error reply that answers
+one call (``verdict.refusal``) goes to the core, which decides when to ask again; the connections (store_links.py) stay.
+Where the server refuses to let a worker sleep, the session claims twice a second instead.
 """
 
 from __future__ import annotations
@@ -69,9 +67,7 @@ class StoreSession:
         hint: Callable[[], None] = lambda: None,
         revive: Callable[[], str] | None = None,
     ) -> None:
-        """Make one without connections; ``hint`` is called when a sleep has ended, before its claim's
-        answer is read.
-        """
+        """``hint`` is called when a sleep has ended, before its claim's answer is read."""
         scripts, handlers = [load(name) for name in SCRIPTS], (self._on_reply, self._on_wake, self._on_mail)
         self.links = StoreLinks(target, patience, scripts, watched, handlers, self._connected, self._lost, revive)
         self.channel = ""
@@ -112,8 +108,6 @@ class StoreSession:
         if now >= self._subscribe_at:
             self._subscribe()
 
-    # -- what the core says -----------------------------------------------------------------------------------------
-
     def send(self, steps: list[events.Step]) -> None:
         self._reported_ready = self._goes_ahead = False
         self._inflight = steps
@@ -144,9 +138,8 @@ class StoreSession:
             self.links.post(self.links.made.mail, [*leave, ("SUBSCRIBE", channel)])
 
     def arm(self, keys: Sequence[str], claim: events.Step) -> None:
-        """Sleep on wake-up keys, and claim when woken: the server runs the claim as soon as the sleep ends. To wait for
-        the wake-up's reply first would add a trip to each idle job's delay. Until the claim is answered no other may be
-        sent, so that its number stays the newest and a lost reply can be repeated.
+        """Sleep on wake-up keys, and claim when woken: the server runs the claim as the sleep ends, which saves a trip.
+        Until it is answered no other may be sent, so that its number stays the newest and it can be repeated.
         """
         links = self.links
         if links.made is None or self.armed is not None:
@@ -163,9 +156,7 @@ class StoreSession:
         links.post(links.made.waker, commands, WAKE_WAIT + links.patience)
 
     def disarm(self) -> None:
-        """End the sleep. The claim is made anyway, and answered: only so is it known what it brought. If it is not
-        answered in time, the connections are made anew, and the claim is sent on them.
-        """
+        """End the sleep. Its claim is answered anyway, if need be on new connections: it may have brought jobs."""
         self._reported_ready = False
         made = self.links.made
         if made is None or self.armed is None or "unblock" in self._awaited:
@@ -203,8 +194,6 @@ class StoreSession:
             self._awaited += self._inflight
             self.links.post(made.main, [*scripts, *(call.command() for call in calls)])
 
-    # -- what happens to the connections ----------------------------------------------------------------------------
-
     def _connected(self, made: Links) -> None:
         if self.channel:
             self._subscribe()
@@ -228,8 +217,6 @@ class StoreSession:
             self._inflight.append(self.armed)
             self.armed = None
 
-    # -- what the store says ----------------------------------------------------------------------------------------
-
     def _on_reply(self) -> None:
         made = self.links.made
         replies = [] if made is None else self.links.received(made.main, awaited=made.main.busy)
@@ -239,8 +226,13 @@ class StoreSession:
         failed: list[tuple[events.Step, Exception]] = []
         unloaded: Exception | None = None
         for what, reply in zip(awaited, replies, strict=True):
-            if what == "unblock":
-                self._unblocked(reply)
+            if what == "unblock" and isinstance(reply, Exception):
+                # Else a sleep of minutes could not be ended. Without its connection the claim is made at once.
+                self._poll_instead(str(reply))
+                self.links.fail(reply, "CLIENT UNBLOCK", "waker")
+            elif what == "unblock":
+                # Without a reply it did not sleep: its own is on the way, or it had not begun to.
+                self._disarm_at = self._disarm_at if reply else time.monotonic() + _DISARM_PAUSE
             elif what == "load":
                 unloaded = reply if isinstance(reply, Exception) else unloaded
             elif isinstance(reply, Exception):
@@ -283,15 +275,6 @@ class StoreSession:
     def _refused(self, error: Exception, name: str, step: events.Step, *, asleep: bool = False) -> None:
         self.links.refused(error, name)
         self._inbox.append(events.CallRefused(step, asleep))
-
-    def _unblocked(self, reply: Any) -> None:
-        if isinstance(reply, Exception):
-            # Else a sleep of minutes could not be ended. Without its connection the claim is made at once.
-            self._poll_instead(str(reply))
-            self.links.fail(reply, "CLIENT UNBLOCK", "waker")
-        elif not reply:
-            # It did not sleep: its reply is on the way, or it had not begun to.
-            self._disarm_at = time.monotonic() + _DISARM_PAUSE
 
     def _on_wake(self) -> None:
         # Until the job is on its way each call counts: the processor slept, too, and has forgotten the code.

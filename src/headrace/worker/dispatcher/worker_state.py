@@ -1,9 +1,8 @@
 """The state of a worker that all parts of its dispatcher's core share. Pure: no I/O, no clock.
 
-A server may forget the last moments of its history: a power cut takes data that was not on disk, a failover data that
-was not replicated. Whole scripts are lost, the latest ones. Those of this incarnation carry growing numbers, so the
-last number that the store remembers says which of them it forgot; those are done again. Jobs that the store holds for
-this incarnation, and that are unknown here, are handed back.
+A server may forget the last scripts of its history, in a power cut or a failover. Those of an incarnation carry growing
+numbers, so the last number that the store remembers says which it forgot; those are done again. Jobs that the store
+holds for this incarnation, and that are unknown here, are handed back.
 """
 
 from __future__ import annotations
@@ -120,9 +119,8 @@ class Starts(msgspec.Struct):
 
 
 def compare(view: Starts, store: Held) -> Repair:
-    """What the store forgot, and what this worker does not know. The store may know more than this side in one way
-    only: a claim was applied whose answer is not here yet. Its starts have tokens from ``store.first`` on, and its
-    repetition brings them.
+    """What the store forgot, and what this worker does not know. The store may know more in one way only: a claim was
+    applied whose answer is not here yet. Its starts have tokens from ``store.first`` on; its repetition brings them.
     """
     lost = [sent for sent in view.sent if sent.number > store.settled]
     ended = [start for sent in lost for start in starts_of(sent.call)]
@@ -227,27 +225,19 @@ class StoreRequests:
         self.armed, self.waking = True, False
         self._actions.add(Sleep(list(keys), claim))
 
-    def slept(self) -> None:
-        self.armed = False
-
-    def end_turn(self) -> None:
-        self.firsts = False
-
     def wake_up(self) -> None:
         if self.armed and not self.waking:
             self.waking = True
             self.ready = False
             self._actions.add(WakeUp())
 
+    def may_send(self) -> None:
+        self.ready, self.away = not self.firsts, False
+
     def lost(self) -> None:
         """The connections are gone. Requests that were under way are sent again before all others."""
         self.ready = self.armed = False
         self.away = True
-
-    def may_send(self) -> None:
-        self.ready, self.away = not self.firsts, False
-
-    # -- what the store refused -------------------------------------------------------------------------------------
 
     def refused(self, step: Step, now: float, random: float) -> None:
         name = step[0].script.name
@@ -288,8 +278,6 @@ class StoreRequests:
 
 # The longest pause before a refused call is sent again, as a share of the lease: a renewal must pass in time.
 PAUSE_SHARE = 0.1
-
-
 # Seconds for which a worker that leaves when all is done waits for what is due by then.
 SOON = 0.1
 
@@ -308,8 +296,7 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
         place: ``host:pid`` of the worker; ``pid``: of the dispatcher's process.
         probe: finds out what processes runners run, for people.
         names: under which it has registered, one after the other, the same at each of several shards. Incarnation's.
-        sample: counts ready jobs of a shard by queue, at seconds since 1970; told whether the shard is the first. None:
-            this worker counts none.
+        sample: gets ready jobs of a shard by queue, seconds since 1970, and whether the shard is the first; or None.
         parent: the process of ``--reload`` that started this worker; 0: it has none.
         schedules: those that the application's code declares, as the store takes them.
         prompt_hooks: hooks are called without a pause, and a worker that leaves when all is done calls them first.
@@ -372,8 +359,7 @@ class Desk:
         starts: what it holds, to compare with what the store knows; one for each incarnation. Incarnation's.
         server_ahead: what the server's clock is ahead of ours, microseconds; 0: unknown. Claiming's.
         evicting: the server may drop jobs when its memory is short, as it said last. ServerLook's.
-        requests, timers, actions: what is under way to the store, when its parts must be asked again, and what they
-            have decided.
+        requests, timers, actions: what is under way to the store, when its parts must be asked, what they decided.
     """
 
     __slots__ = (

@@ -26,12 +26,9 @@ from headrace.worker.dispatcher.dispatcher_events import End, Step
 GROWTH = ("reserve", "graft")
 
 _pack = msgspec.msgpack.Encoder().encode
-_FULL = error_json(
-    JobError(
-        type="WorkflowError",
-        message=f"its workflow has no numbers left for what it adds: {MOST_NODES} is the most, what attempts that "
-        "failed had added included; add fewer nodes, or start another workflow for them",
-    )
+_FULL = (
+    f"its workflow has no numbers left for what it adds: {MOST_NODES} is the most, what attempts that failed had added "
+    "included; add fewer nodes, or start another workflow for them"
 )
 
 
@@ -75,12 +72,7 @@ class Growth:
 
     def _current(self, read: Callable[[Any], None]) -> Callable[[Any], None]:
         made = self._round
-
-        def answered(reply: Any) -> None:
-            if made == self._round:
-                read(reply)
-
-        return answered
+        return lambda reply: read(reply) if made == self._round else None
 
     def restart(self) -> None:
         """The server may have forgotten what of the first graft it had stored: begin it anew, which changes nothing."""
@@ -102,7 +94,7 @@ class Growth:
             self._queue[0].base = first - 1
         elif first < 0:
             # Settled as a success, what follows would run without what was to be added.
-            self._end(Failed(_FULL, self._queue[0].ttl))
+            self._end(Failed(error_json(JobError(type="WorkflowError", message=_FULL)), self._queue[0].ttl))
         else:
             # Cancelled, deleted or taken over: the end counts if it still may, what it adds does not.
             self._end(self._succeeded())

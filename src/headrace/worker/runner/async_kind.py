@@ -170,15 +170,12 @@ class Loop:
         self, runner_context: RunnerContext, options: RunnerOptions, aperform: Aperform, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.gate = MainGate(self._check, SIGNALS)
-        self._channel = options.channel
-        self._tickets = options.tickets
-        self._slots = options.slots
+        self._channel, self._tickets, self._slots = options.channel, options.tickets, options.slots
         self.reporter = Reporter(
-            self._channel, self.gate, measure_memory=options.measure_memory, following=self._following
-        )
-        self._runner_context = runner_context
-        self._aperform = aperform
-        self._loop = loop
+            self._channel, self.gate, measure_memory=options.measure_memory,
+            following=lambda: self._unbegun + len(self._inbox),
+        )  # fmt: skip
+        self._runner_context, self._aperform, self._loop = runner_context, aperform, loop
         # Jobs that were sent and have not begun, oldest first, and stops of these by number.
         self._inbox: deque[Claim] = deque()
         self._pending: dict[int, StopReason] = {}
@@ -298,9 +295,6 @@ class Loop:
         if self._channel.full and not self._sends:
             self._sends = True
             self._loop.call_soon(self._send)
-
-    def _following(self) -> int:
-        return self._unbegun + len(self._inbox)
 
     def _send(self) -> None:
         self._sends = False

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from msgspec.structs import replace
 
 from headrace.context import CurrentJob
 from headrace.errors import CorruptRecord, Interrupt, NotFound, OptionsError, RateLimited, Snooze
@@ -32,7 +34,7 @@ from headrace.model.ids import flow_of
 from headrace.model.job import Claim
 from headrace.model.limit_rules import pause_of
 from headrace.model.retry import signal_in
-from headrace.model.workflow import Graft, Grown, pack_grown, parse_facts, unpack_grown
+from headrace.model.workflow import Grown, pack_grown, parse_facts, unpack_grown
 from headrace.protocol.consume import Note
 from headrace.running_job import begin, running
 from headrace.settings import microseconds, seconds
@@ -43,9 +45,6 @@ from headrace.worker.runner import runner_context
 from headrace.worker.runner.interrupts import Gate
 from headrace.worker.runner.reporting import evidence, fault, forget, plain
 from headrace.worker.runner.runner_context import Emit, RunnerContext
-
-if TYPE_CHECKING:
-    from headrace.model.sealing import Seal
 
 # Stands for the value of a function whose exception a middleware has swallowed.
 SWALLOWED = object()
@@ -91,7 +90,7 @@ class _Innermost:
         self.error = self.error or error
 
 
-Ready = tuple[Task[..., Any, Any], RunPlan, tuple[Any, ...], dict[str, Any]]
+Ready = tuple[Claim, Task[..., Any, Any], RunPlan, tuple[Any, ...], dict[str, Any]]
 Drive = Callable[[CurrentJob, Coroutine[Any, Any, Any]], Awaitable[Any]]
 Perform = Callable[[RunnerContext, Gate, Claim, Emit], Ended]
 Aperform = Callable[[RunnerContext, Drive, Claim, Emit], Awaitable[Ended]]
@@ -117,10 +116,7 @@ def perform(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ende
 
 def _performed(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     try:
-        stored = claim
-        if runner.seal is not None:
-            claim = opened(runner, runner.seal, claim)
-        task, plan, args, kwargs = prepare(runner, claim, stored)
+        claim, task, plan, args, kwargs = prepare(runner, claim)
         job = runner.job(claim, emit, args, kwargs, plan)
         try:
             value = runner.context.copy().run(_enclosed, runner, gate, job, task.function, args, kwargs)
@@ -132,7 +128,7 @@ def _performed(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> E
     except Refused as refused:
         return refused.ended
     except BaseException as error:  # noqa: BLE001 - what escapes would leave the job running for ever
-        return _faulty(runner, claim, error)
+        return Crashed(fault(error, claim.attempt, runner.place), runner.failure_ttl)
 
 
 async def aperform(runner: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
@@ -141,17 +137,18 @@ async def aperform(runner: RunnerContext, drive: Drive, claim: Claim, emit: Emit
     if not isinstance(ended, Growing) or not runner.app.client.enqueue_middlewares:
         return ended
     try:
-        return await _asubmitted(runner, runner.job(claim, emit, (), {}), ended)
+        job = runner.job(claim, emit, (), {})
+        act, grown = _submission(job, ended)
+        with running(job):
+            async with around(runner.app.client, act):
+                return _changed(ended, act, grown)
     except BaseException as error:  # noqa: BLE001 - as above
         return _not_added(runner, claim, error)
 
 
 async def _aperformed(runner: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
     try:
-        stored = claim
-        if runner.seal is not None:
-            claim = opened(runner, runner.seal, claim)
-        task, plan, args, kwargs = prepare(runner, claim, stored)
+        claim, task, plan, args, kwargs = prepare(runner, claim)
         job = runner.job(claim, emit, args, kwargs, plan)
         try:
             value = await drive(job, _aenclosed(runner, job, task.function, args, kwargs))
@@ -163,20 +160,13 @@ async def _aperformed(runner: RunnerContext, drive: Drive, claim: Claim, emit: E
     except Refused as refused:
         return refused.ended
     except BaseException as error:  # noqa: BLE001 - as above
-        return _faulty(runner, claim, error)
+        return Crashed(fault(error, claim.attempt, runner.place), runner.failure_ttl)
 
 
 def _submitted(runner: RunnerContext, job: CurrentJob, ended: Growing) -> Growing:
     act, grown = _submission(job, ended)
     with running(job), around(runner.app.client, act):
         return _changed(ended, act, grown)
-
-
-async def _asubmitted(runner: RunnerContext, job: CurrentJob, ended: Growing) -> Growing:
-    act, grown = _submission(job, ended)
-    with running(job):
-        async with around(runner.app.client, act):
-            return _changed(ended, act, grown)
 
 
 def _submission(job: CurrentJob, ended: Growing) -> tuple[Submission, Grown]:
@@ -186,8 +176,7 @@ def _submission(job: CurrentJob, ended: Growing) -> tuple[Submission, Grown]:
 
 
 def _changed(ended: Growing, act: Submission, grown: Grown) -> Growing:
-    graft = grown.graft
-    made = Graft(act.nodes(graft.nodes), graft.join, graft.gather)
+    made = replace(grown.graft, nodes=act.nodes(grown.graft.nodes))
     return Growing(pack_grown(grown.result, made), ended.ttl)
 
 
@@ -204,22 +193,14 @@ def _report_swallowed(runner: RunnerContext, claim: Claim, job: CurrentJob, erro
     forget(error)
 
 
-def _faulty(runner: RunnerContext, claim: Claim, error: BaseException) -> Ended:
-    return Crashed(fault(error, claim.attempt, runner.place), runner.failure_ttl)
-
-
-def opened(runner: RunnerContext, seal: Seal, claim: Claim) -> Claim:
-    try:
-        return seal.opened(claim)
-    except CorruptRecord as error:
-        raise Refused(Corrupt(plain(error, claim.attempt, runner.place), runner.failure_ttl)) from None
-
-
-def prepare(runner: RunnerContext, claim: Claim, stored: Claim) -> Ready:
-    """The task, how to run it, and its arguments; ``stored`` is the claim before it was decrypted. Raises Refused, with
-    the outcome: the task is unknown here, the record or the arguments cannot be used, or it is a node whose code does
-    not run.
-    """
+def prepare(runner: RunnerContext, stored: Claim) -> Ready:
+    """The decrypted claim, its task, plan and arguments. Raises Refused, with the outcome: its code is not to run."""
+    claim = stored
+    if runner.seal is not None:
+        try:
+            claim = runner.seal.opened(stored)
+        except CorruptRecord as error:
+            raise Refused(Corrupt(plain(error, stored.attempt, runner.place), runner.failure_ttl)) from None
     task = runner.tasks.get(claim.task)
     if task is None:
         raise Refused(Parked())
@@ -236,7 +217,7 @@ def prepare(runner: RunnerContext, claim: Claim, stored: Claim) -> Ready:
         raise Refused(Corrupt(plain(error, claim.attempt, runner.place, "Corrupt"), ttl)) from None
     except Exception as error:  # noqa: BLE001 - ArgumentError; or whatever a class of theirs raises while it is filled
         raise Refused(Failed(plain(error, claim.attempt, runner.place), ttl)) from None
-    return task, plan, args, kwargs
+    return claim, task, plan, args, kwargs
 
 
 def _of_node(claim: Claim, plan: RunPlan, stored: Claim) -> bytes:

@@ -1,7 +1,5 @@
 """Whether a stop may enter user code now: never while a result is packed or sent, never in the next job.
 
-Owns the moment at which an exception is thrown into the main thread. Knows nothing of jobs but the numbers of starts.
-
 A gate is open for one start while its code runs and fires at most once per opening: it closes itself before it raises.
 So whatever code runs next, a ``finally`` of ours included, runs undisturbed.
 """
@@ -30,11 +28,9 @@ class Gate(Protocol):
 
     def open(self, job: CurrentJob) -> None:
         """User code of this start begins; may raise at once."""
-        ...
 
     def close(self) -> None:
         """User code ended. A stop that was about to be raised will not be any more, once this has returned."""
-        ...
 
 
 class MainGate:
@@ -51,7 +47,7 @@ class MainGate:
     def __init__(
         self, look: Callable[[CurrentJob], StopReason], signals: Mapping[str, type[Interrupt]] = SIGNALS
     ) -> None:
-        """Make one. ``look``: reads the channel, and says why to raise in a job; empty: raise nothing."""
+        """``look``: reads the channel, and says why to raise in a job; empty: raise nothing."""
         self.job: CurrentJob | None = None
         self._look = look
         self._signals = signals

@@ -47,8 +47,7 @@ class Lifespans:
 
     def __init__(self, lifespans: Sequence[Lifespan], loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.state: Any = None
-        self._lifespans = lifespans
-        self.loop = loop
+        self._lifespans, self.loop = lifespans, loop
         self._entered: list[tuple[Lifespan, Any]] = []
         self._task: asyncio.Task[None] | None = None
         self._leaving: asyncio.Event
@@ -58,8 +57,8 @@ class Lifespans:
         return bool(self._lifespans)
 
     def enter(self, *, cuts: bool = False) -> None:
-        """Enter them all. ``cuts``: if one cannot be entered, cut those before it that hang while they are left; owns
-        SIGALRM then. Raises LifespanError: one raised, and those before it were left.
+        """Enter them all. Raises LifespanError: one raised, and those before it were left; with ``cuts``, which owns
+        SIGALRM then, those that hang meanwhile were cut.
         """
         if self.loop is None:
             self._enter(cuts=cuts)
@@ -67,7 +66,6 @@ class Lifespans:
             self.loop.run_until_complete(self.aenter())
 
     async def aenter(self) -> None:
-        """See :meth:`enter`; on the loop, which runs already."""
         if not self._lifespans:
             return
         import asyncio  # only runners with an event loop pay for it
@@ -78,9 +76,7 @@ class Lifespans:
         await entered
 
     def leave(self, seconds: float | None = None) -> None:
-        """Leave them all, the last one first. ``seconds``: cut one that hangs at its even share of this time; owns
-        SIGALRM then.
-        """
+        """Leave them all, the last one first. ``seconds``: one that hangs is cut at its even share, by SIGALRM."""
         if self.loop is not None:
             self.loop.run_until_complete(self.aleave(seconds))
         else:
@@ -188,9 +184,7 @@ class Lifespans:
 
 
 def merged(values: Sequence[tuple[str, Any]]) -> Any:
-    """The state that lifespans yielded: the only value, or mappings as one. Raises LifespanError: two yield the same
-    key, or one of several something else than a mapping.
-    """
+    """The only value that lifespans yielded, or mappings as one. Raises LifespanError: they cannot be merged."""
     given = [(name, value) for name, value in values if value is not None]
     if len(given) < 2:
         return given[0][1] if given else None
@@ -217,17 +211,13 @@ def _logged(lifespan: Lifespan) -> Generator[None]:
         yield
     except BaseException as error:
         if isinstance(error, RuntimeError) and str(error) in _TWICE:
-            log.error(
-                "the lifespan %s yields more than once: what follows its second yield never runs",
-                lifespan.name,
-                code="lifespan.yields",
-            )
+            text = "the lifespan %s yields more than once: what follows its second yield never runs"
+            log.error(text, lifespan.name, code="lifespan.yields")
         elif isinstance(error, HookTimeout):
             log.error("the lifespan %s took too long to leave, and was cut", lifespan.name, code="lifespan.cut")
         else:
-            log.error(
-                "the lifespan %s failed while it was left", lifespan.name, exc_info=error, code="lifespan.leave_failed"
-            )
+            text = "the lifespan %s failed while it was left"
+            log.error(text, lifespan.name, exc_info=error, code="lifespan.leave_failed")
 
 
 @contextlib.contextmanager
@@ -238,12 +228,10 @@ def reported_when_slow(lifespans: Lifespans) -> Generator[None]:
     def ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the form of a handler
         nonlocal waited
         waited += SLOW
-        text = (
-            f"headrace: the lifespan {lifespans.starting} is being entered for {waited:g} s; its runner takes no job\n"
-        )
+        text = f"headrace: the lifespan {lifespans.starting} is being entered for {waited:g} s; its runner takes no job"
         # Not a logger: this may have interrupted one.
         with contextlib.suppress(OSError):
-            os.write(2, text.encode("utf-8", "backslashreplace"))
+            os.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, SLOW, SLOW)

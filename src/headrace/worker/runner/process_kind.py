@@ -1,16 +1,11 @@
 """The process kind and the fork kind: a main thread runs user code, one job at a time, in the order of the inbox.
 
 A ticket decides whether the head of the inbox may start (see ``channel.py``). A fork server is a warm process that runs
-no job, but forks a child for each, which is a process runner for one job. The fork server owns the channel and the
-process group, which outlast a job. It forks the next child when the last one has left, ahead of its job; passes on the
-signals that ask a running job to stop, and to write its stacks; reports the fall of a child that could not do so
-itself, and leaves. It leaves, too, when a job left a process running, which then ends with the group; and when a child
-was asked to.
-
-The fork server has one thread and runs no code of the application but the hooks around a fork. After a fork each page
-that either writes to is copied, which is most of the cost of a job here: memory that children need is made before, and
-the work of a fork server between two of them is kept short. A process that is only kept to be forked is Android's
-zygote.
+no job, but forks a child for each, ahead of its job: a process runner for one job. It owns the channel and the process
+group, which outlast a job, passes on signals to the child, reports its fall, and leaves when a child fell or was asked
+to leave, or a job left a process running. After a fork each page that either writes to is copied, which is most of the
+cost of a job here: so the fork server has one thread, runs no code of the application but the hooks around a fork, and
+makes before what children need. See docs/design/runners.md.
 """
 
 from __future__ import annotations
@@ -43,16 +38,14 @@ from headrace.worker.warmup import quiet_handlers, run_around_fork, store_is_loa
 # A fork server's first children are profiled, then one in this many.
 FIRST = 4
 EACH = 64
-# A child's last word: that it said one, whether the fork server is to leave, whether it used the store, and how many
-# recalls were heard.
+# A child's last word: that it said one, whether the fork server is to leave, if it used the store, recalls heard.
 _WORD = struct.Struct("=B??Q")
 _SAID = 1
 
 
 def lasts(app: Headrace) -> bool:
-    """Whether fork servers outlast their jobs; else each child comes from the supervisor, which costs more. They do not
-    where the kernel does not give us the orphans of jobs, nor where the application has exit hooks or lifespans: the
-    next job would wait for the end of those of the one before.
+    """Whether fork servers outlast their jobs; else each child comes from the supervisor, which costs more. They need a
+    kernel that gives us the orphans of jobs. With exit hooks or lifespans the next job would wait for their end.
     """
     return sys.platform == "linux" and not app.exit_hooks and not of_kind(app.context.lifespans, "fork")
 
@@ -69,7 +62,7 @@ class ForkServer:
     """Forks children, one after the other, until one says that it is time to leave, or falls.
 
     Attributes:
-        recalls: how many its children have heard.
+        count: of the children so far; ``recalls``: how many they have heard.
         profiled: whether a child is to note what is done again in it.
         handlers: those of logging, if none has anything to write when a child ends; else None.
     """
@@ -81,7 +74,7 @@ class ForkServer:
         gate: MainGate,
         write_others: Callable[[int, FrameType | None], None],
     ) -> None:
-        """``write_others``: writes the stacks of a child's other threads."""
+        # ``write_others``: writes the stacks of a child's other threads.
         self.recalls = 0
         self.profiled = False
         self.handlers = quiet_handlers()
@@ -93,13 +86,9 @@ class ForkServer:
         self._profiles = options.profiled
         self._supervisor, self._pid = os.getppid(), os.getpid()
         self._child = 0
-        self._count = 0
+        self.count = 0
         # Shared with the children: what they leave here is how they say that they fell over nothing.
         self._page = mmap.mmap(-1, mmap.PAGESIZE)
-
-    @property
-    def first(self) -> bool:
-        return self._count == 1
 
     def run(self) -> bool:
         """Fork: True in each child; False in the fork server, when it is time to leave. Raises NoRoom."""
@@ -117,9 +106,9 @@ class ForkServer:
         self._page[: _WORD.size] = _WORD.pack(_SAID, leaves, store_is_loaded(), recalls)
 
     def _fork(self) -> bool:
-        self.profiled = self._profiles and (self._count < FIRST or self._count % EACH == 0)
+        self.profiled = self._profiles and (self.count < FIRST or self.count % EACH == 0)
         self._page[0] = 0
-        self._count += 1
+        self.count += 1
         if self._app.before_fork_hooks or self._app.after_fork_parent_hooks:
             run_around_fork(list(reversed(self._app.before_fork_hooks)))
             write_out()
@@ -160,15 +149,19 @@ class ForkServer:
         self._child = 0
         said, leaves, used_store, self.recalls = _WORD.unpack(self._page[: _WORD.size])
         if said != _SAID:
-            self._send(_fall(child))
+            _, status, usage = os.wait4(child, 0)
+            code = os.waitstatus_to_exitcode(status)
+            self._send(ChildCrashed(max(0, -code), max(0, code), usage.ru_maxrss * 1024))
             return False
         os.waitpid(child, 0)
         if used_store and self._store_use is not None and not store_is_loaded():
             self._store_use.learn(self._app)
         if leaves:
             return False
-        if _something_lives():
-            # It ends with our group, when the supervisor buries us.
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            # Something lives; it ends with our group, when the supervisor buries us.
             self._send(Exit())
             return False
         return True
@@ -176,21 +169,6 @@ class ForkServer:
     def _send(self, message: ChildCrashed | Exit) -> None:
         with contextlib.suppress(Closed):
             self._channel.send(message)
-
-
-def _fall(child: int) -> ChildCrashed:
-    _, status, usage = os.wait4(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    return ChildCrashed(max(0, -code), max(0, code), usage.ru_maxrss * 1024)
-
-
-def _something_lives() -> bool:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return False
-    return True
 
 
 # Seconds that a runner looks for work that was announced before it sleeps again.

@@ -18,7 +18,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 
 from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
 from headrace.model.ended import Ended, Succeeded
@@ -54,19 +54,16 @@ def evidence(
     kind: type[BaseException] | None = None,
     hide: Callable[[str], str] = str,
 ) -> bytes:
-    """JSON of a :class:`headrace.model.job.JobError`; made of any exception, however broken, and never raises.
-    ``kind``: the signal that a group of exceptions carries. ``hide``: takes the values of secret arguments out of a
-    text.
+    """JSON of a :class:`headrace.model.job.JobError` of any exception, however broken; never raises. ``kind``: the
+    signal that a group of exceptions carries. ``hide``: takes the values of secret arguments out of a text.
     """
     try:
         named = kind or type(error)
+        lines = clean(hide(_traceback(error)))[-TRACEBACK_CAP:]
+        place = clean(where(traceback.walk_tb(error.__traceback__)))
+        text = clean(hide(_message(error, named)))[:MESSAGE_CAP]
         found = JobError(
-            type=clean(_name(named)),
-            message=clean(hide(_message(error, named)))[:MESSAGE_CAP],
-            traceback=clean(hide(_traceback(error)))[-TRACEBACK_CAP:],
-            attempt=attempt,
-            worker=worker,
-            where=clean(where(traceback.walk_tb(error.__traceback__))),
+            type=clean(_name(named)), message=text, traceback=lines, attempt=attempt, worker=worker, where=place
         )
     except BaseException:  # noqa: BLE001 - a class whose very name raises must not take the outcome with it
         found = JobError(type="Exception", message="an exception that cannot be shown", attempt=attempt, worker=worker)
@@ -88,9 +85,8 @@ def fault(error: BaseException, attempt: int, worker: str) -> bytes:
 
 
 def forget(error: BaseException) -> None:
-    """Take the tracebacks off an exception and all that it is linked with. An exception and its frames hold each other,
-    and with them every local of the job, until a garbage collection; one that a library raises again and again (a
-    module's constant) would collect frames for ever.
+    """Take the tracebacks off an exception and all that it is linked with. An exception, its frames and their locals
+    hold each other until a garbage collection; a constant that a library raises again would collect frames for ever.
     """
     left, seen = [error], set[int]()
     while left:
@@ -121,9 +117,10 @@ def _message(error: BaseException, named: type[BaseException]) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        whole = traceback.TracebackException(
-            type(error), error, _theirs(error.__traceback__), limit=-_FRAMES, compact=True
-        )
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+            trace = trace.tb_next
+        whole = traceback.TracebackException(type(error), error, trace, limit=-_FRAMES, compact=True)
         left = [whole]
         while left:
             one = left.pop()
@@ -152,12 +149,6 @@ def where(frames: Iterable[tuple[FrameType, int]]) -> str:
     with contextlib.suppress(OSError):
         base = f"{Path.cwd()}{os.sep}"
     return f"{code.co_filename.removeprefix(base)[-_PATH:]}:{found[1]} in {code.co_name}"
-
-
-def _theirs(trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
-        trace = trace.tb_next
-    return trace
 
 
 def clean(text: str) -> str:
@@ -191,8 +182,8 @@ class Reporter:
         measure_memory: bool,
         following: Callable[[], int] | None = None,
     ) -> None:
-        """Make one. ``gate``: keeps stops out of the thread that sends. While any jobs are ``following``, which begin
-        as soon as those that run end, ends may be kept, and the runner calls :meth:`flush` soon.
+        """``gate``: keeps stops out of the thread that sends. While jobs are ``following``, which begin when those
+        that run end, ends may be kept, and the runner calls :meth:`flush` soon.
         """
         self.profiler: StartupProfiler | None = None
         self._channel = channel
@@ -221,45 +212,39 @@ class Reporter:
         """Send a start's end, after all that it said. Raises Closed: the other end reads no more."""
         if self._channel.closed:
             # A job forked this process, which must neither speak nor go on as a runner.
-            _leave_stray(ended)
+            standard_streams.flush()
+            os._exit(0 if isinstance(ended, Succeeded) else 1)
         job_reporter.over = True
+        channel, number = self._channel, claim.number
         with self._lock:
             self._amid = True
             try:
-                self._send_end(job_reporter, claim, ended, began)
+                if self.profiler is not None and self.profiler.noted:
+                    channel.send(self.profiler.found(number))
+                if job_reporter.waiting:
+                    job_reporter.waiting = False
+                    channel.send(JobProgress(number, job_reporter.share, job_reporter.text, (), data=job_reporter.data))
+                now = time.monotonic_ns()
+                took = self._took[claim.task] = now - began
+                # What did not succeed has a line in the log, which tells it: the others need not pay for it.
+                memory = self._memory() or (0 if isinstance(ended, Succeeded) else peak_memory())
+                done = Done(number, ended, took // 1000, memory)
+                if self._following is None or took >= KEEP or not self._following():
+                    channel.send(done)
+                    return
+                if not channel.full:
+                    self._since = now
+                if channel.keep(done) > MOST_KEPT or now - self._since > KEEP:
+                    channel.flush(wait=True)
             finally:
                 self._amid = False
 
-    def _send_end(self, job_reporter: JobReporter, claim: Claim, ended: Ended, began: int) -> None:
-        number = claim.number
-        if self.profiler is not None and self.profiler.noted:
-            self._channel.send(self.profiler.found(number))
-        if job_reporter.waiting:
-            job_reporter.waiting = False
-            self._channel.send(JobProgress(number, job_reporter.share, job_reporter.text, (), data=job_reporter.data))
-        now = time.monotonic_ns()
-        took = self._took[claim.task] = now - began
-        # What did not succeed has a line in the log, which tells it: the others need not pay for it.
-        memory = self._memory() or (0 if isinstance(ended, Succeeded) else peak_memory())
-        done = Done(number, ended, took // 1000, memory)
-        if self._following is not None and took < KEEP and self._following():
-            self._keep(done, now)
-        else:
-            self._channel.send(done)
-
     def is_tiny(self, task: str) -> bool:
-        """Whether the last job of a task here took less than :data:`TINY`."""
         return self._took.get(task, TINY) < TINY
 
-    def _keep(self, done: Done, now: int) -> None:
-        if not self._channel.full:
-            self._since = now
-        if self._channel.keep(done) > MOST_KEPT or now - self._since > KEEP:
-            self._channel.flush(wait=True)
-
     def flush(self, *, wait: bool = True) -> bool:
-        """Send what is kept; whether something is, or may be, still to be sent. Without ``wait`` not for another thread
-        that speaks, nor for room: call it again soon. Raises Closed: the other end reads no more.
+        """Send what is kept; whether something may be left to send. Without ``wait`` not for room, nor for a thread
+        that speaks: call it again soon. Raises Closed: the other end reads no more.
         """
         if not self._lock.acquire(blocking=wait):
             return True
@@ -320,7 +305,6 @@ class JobReporter:
     _last = 0.0
 
     def __init__(self, reporter: Reporter, number: int) -> None:
-        """Make one for the start of this number."""
         self._reporter, self._number = reporter, number
 
     def __call__(self, note: Note) -> None:
@@ -347,9 +331,3 @@ def peak_memory() -> int:
     """The most resident memory that this process ever had, bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def _leave_stray(ended: Ended) -> None:
-    """End a process that a job forked and that returned from the job: two runners on one channel would ruin both."""
-    standard_streams.flush()
-    os._exit(0 if isinstance(ended, Succeeded) else 1)

@@ -74,10 +74,8 @@ def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
     try:
         items = _items.decode(first)
     except (msgspec.MsgspecError, ValueError):
-        raise ArgumentError(
-            f"flow.map of {claim.task} got {codec.readable(bytes(first)):.80}, which is not a list: let the node "
-            f"before it return one"
-        ) from None
+        text = f"flow.map of {claim.task} got {codec.readable(bytes(first)):.80}, which is not a list"
+        raise ArgumentError(f"{text}: let the node before it return one") from None
     if len(items) >= MAX_NODES:
         raise WorkflowError(
             f"flow.map of {claim.task} got {len(items):,} items, more than {MAX_NODES - 1:,}: let each item be several"
@@ -181,8 +179,7 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         failure_ttl: microseconds that a job stays whose own options cannot be read.
-        context: the context variables that every start begins with: what one job sets (a tenant, a trace), the next one
-            must not see. A task on an event loop has its own copy anyway.
+        context: the context variables that every start begins with: the next job must not see what one sets.
         registered: what the nodes may name that a job adds to its workflow.
         state: what the runner's lifespans yielded.
         seal: checks and decrypts jobs, and encrypts results; None: the application has no keys.
@@ -209,8 +206,7 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
 
     def limit_of(self, claim: Claim, limit: object) -> str:
         """The name of one of the job's limits; raises ``NotFound`` for any other."""
-        limits = self.app.limits_of(self.tasks[claim.task].limits, claim.queue)
-        return name_of_own(limits, claim.task, limit)
+        return name_of_own(self.app.limits_of(self.tasks[claim.task].limits, claim.queue), claim.task, limit)
 
 
 def runner_context(app: Headrace, place: str, random: Callable[[], float], state: Any = None) -> RunnerContext:

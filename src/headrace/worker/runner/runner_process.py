@@ -1,17 +1,9 @@
 """The runner: the process that runs user code and nothing else; ``process_kind``, ``thread_kind`` and ``async_kind``
-run the jobs.
-
-It makes the fork a process of its own (random numbers, fault evidence, the application's hooks and lifespans), runs
-jobs until the dispatcher says Exit or is gone, and leaves within a deadline. It must not touch the store, nor decide
-when a limit is over or which runner gets a job.
+run the jobs. It must not touch the store, nor decide when a limit is over or which runner gets a job.
 
 On request it writes stacks to stderr, unnoticed by the jobs. The interpreter writes the main thread's at once, also
-while C code holds its lock. Those of the other threads are written by Python code, under the lock: while they run their
-frames come and go, and ``faulthandler`` without the lock reads frames that are gone, which ended the process with its
-jobs.
-
-:func:`prepare` works in a fork server before its first child, so that each child has less to do. Most of the cost of a
-child are pages: those that it is the first to touch, and those that it writes to, which are copied.
+while C code holds its lock. Those of the other threads are written by Python code, under the lock: ``faulthandler``
+without it reads frames that are gone, which ended the process with its jobs.
 """
 
 from __future__ import annotations
@@ -60,8 +52,6 @@ from headrace.worker.startup_profiler import StartupProfiler, clock_imports
 from headrace.worker.warmup import Hook, HookTimeout, name_of, run_each
 
 if TYPE_CHECKING:
-    import asyncio
-
     from headrace.worker.runner.async_kind import Loop
 
 # Threads whose stacks are written at most.
@@ -69,7 +59,6 @@ MOST_THREADS = 100
 
 
 def answer_stacks() -> None:
-    """From now on write the stacks of all threads to stderr on USR2."""
     signal.signal(signal.SIGUSR2, _write_others)
     _write_main_too()
 
@@ -118,15 +107,11 @@ def prepare(app: Headrace, runner_context: RunnerContext, options: RunnerOptions
     warmup.join()
 
 
-def _nothing() -> None: ...
-
-
 def _dry_run(app: Headrace, runner_context: RunnerContext, options: RunnerOptions) -> None:
-    """Have a job that does nothing go the whole way of a child's job, some times. What an interpreter learns when code
-    runs for the first times (specialised instructions, where attributes are found) each child would learn anew, and
-    copy a page for most of it.
+    """Have a job that does nothing go the whole way of a child's job, some times. What an interpreter learns in the
+    first runs of code (specialised instructions, ...) each child would learn anew, and copy a page for most of it.
     """
-    task: Task[[], None, None] = Task(app.context, "headrace.dry_run", _nothing, "fork", Options())
+    task: Task[[], None, None] = Task(app.context, "headrace.dry_run", lambda: None, "fork", Options())
     runner_context = replace(runner_context, tasks={task.name: task}, middlewares=())
     args = task.signature.pack((), {}, _ROOM)
     with contextlib.ExitStack() as end:
@@ -159,9 +144,12 @@ def serve(app: Headrace, options: RunnerOptions) -> int:
             answer_stacks()
     if app.job_log.level is not None:
         logging.getLogger().addHandler(JobLogHandler(app.job_log.level, Redactor.of(app.settings)))
-    lifespans = Lifespans(
-        of_kind(app.context.lifespans, options.kind), _new_loop() if options.kind == "async" else None
-    )
+    loop = None
+    if options.kind == "async":
+        import asyncio  # processes of other kinds must not pay for it
+
+        loop = asyncio.new_event_loop()
+    lifespans = Lifespans(of_kind(app.context.lifespans, options.kind), loop)
     try:
         work = _forked(app, options) if options.is_fork_server else _born(app, options, lifespans)
         if work is not None:
@@ -173,12 +161,6 @@ def serve(app: Headrace, options: RunnerOptions) -> int:
     if work is not None:
         _leave(work, app, lifespans, options.exit_deadline)
     return 0
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    import asyncio  # processes of other kinds must not pay for it
-
-    return asyncio.new_event_loop()
 
 
 def _forked(app: Headrace, options: RunnerOptions) -> Work | None:
@@ -196,7 +178,7 @@ def _forked(app: Headrace, options: RunnerOptions) -> Work | None:
     work.reporter.profiler = _settle_in(app, options.channel, Lifespans(()), profiled=fork_server.profiled)
     if app.after_fork_child_hooks:
         work.runner_context = _runner_context(app, options)
-        if fork_server.first:
+        if fork_server.count == 1:
             _send_up(options.channel)
     return work
 
@@ -256,8 +238,7 @@ def _settle_in(
     warmup.reseed()
     # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.
     gc.enable()
-    never = {task.function for task in app.tasks.values()}
-    profiler = StartupProfiler(never) if profiled else None
+    profiler = StartupProfiler({task.function for task in app.tasks.values()}) if profiled else None
     if profiler is not None:
         clock_imports(profiler.imported)
     for hook in app.after_fork_child_hooks:

@@ -1,12 +1,10 @@
 """The thread kind: ``slots`` threads run user code, the main thread reads the channel.
 
-Owns the threads, their inbox, and how a stop reaches one of them: Python can raise an exception in another thread at
-its next step of Python code. A call that waits, or C code that holds the interpreter, is not interrupted; the
-dispatcher kills then.
-
-The threads share one inbox and one pipe of tickets (see channel.py): a thread that is free takes a ticket, and with it
-the oldest job of the inbox. Between two tiny jobs no thread gives up the interpreter's lock, which another thread would
-take for 5 ms: a ticket is read without letting go of it, and ends are sent together. Tiny jobs wake one thread only.
+Python can raise an exception in another thread at its next step of Python code. A call that waits, or C code that holds
+the interpreter, is not interrupted; the dispatcher kills then. The threads share one inbox and one pipe of tickets (see
+channel.py): a free thread takes a ticket, and with it the oldest job. Between two tiny jobs no thread gives up the
+interpreter's lock, which another would take for 5 ms: a ticket is read without letting go of it, and ends are sent
+together. Tiny jobs wake one thread only.
 """
 
 from __future__ import annotations
@@ -39,9 +37,7 @@ SENDS = 1
 
 
 def take_ticket(descriptor: int, into: ctypes.Array[ctypes.c_char]) -> int | None:
-    """As :func:`headrace.worker.channel.take_ticket`, without letting go of the interpreter's lock. None, too, where no
-    tickets are given any more: the main thread learns of that from the channel.
-    """
+    """As ``channel.take_ticket``, without letting go of the interpreter's lock; None, too, where there will be none."""
     count = _read(descriptor, into, SIZE)
     if count < 0 and (code := ctypes.get_errno()) not in (errno.EAGAIN, errno.EINTR):
         raise OSError(code, "a ticket cannot be read")
@@ -72,7 +68,6 @@ class ThreadGate:
         self._shot = False
 
     def attach(self) -> None:
-        """Called by the thread itself, before anything else."""
         self._thread = threading.get_ident()
 
     def open(self, job: CurrentJob) -> None:
@@ -104,7 +99,6 @@ class ThreadGate:
             return
 
     def stop(self, number: int, reason: StopReason) -> None:
-        """Stop the code of this start if this thread runs it; called by the main thread."""
         self._aiming = True
         job = self.job
         if job is not None and job.number == number and not (self._shot and reason != "shutdown"):
@@ -145,9 +139,7 @@ class Threads:
         self._gates = [ThreadGate(self._pending) for _ in range(options.slots)]
 
     def serve(self) -> None:
-        """Run jobs until told to leave, or until the dispatcher is gone; then let those that run end. Raises NoRoom:
-        not all threads can be started; none has begun a job.
-        """
+        """Run jobs until told to leave, or the dispatcher is gone. Raises NoRoom: no thread has begun a job."""
         threads = [
             threading.Thread(target=self._work, args=(gate,), name=f"slot-{number}", daemon=True)
             for number, gate in enumerate(self._gates)
@@ -188,7 +180,10 @@ class Threads:
                 with self._filed:
                     self._held.update([claim.number for claim in message.claims])
                     self._inbox.extend(message.claims)
-                    self._wake(self._needed(message.claims))
+                    # Tiny jobs together need one thread, since threads contend for the interpreter. One of these that
+                    # blocks anyway keeps others waiting until `serve` wakes the next thread.
+                    longer = sum([not self.reporter.is_tiny(claim.task) for claim in message.claims])
+                    self._wake(min(longer + 1, len(message.claims)))
             elif isinstance(message, Recall):
                 with self._filed:
                     self._recalls += 1
@@ -199,13 +194,6 @@ class Threads:
                 self._stop(message)
             elif isinstance(message, Exit):
                 self._leaving = True
-
-    def _needed(self, claims: list[Claim]) -> int:
-        """How many threads these jobs need: tiny ones together one, since threads contend for the interpreter. One of
-        these that blocks anyway keeps others waiting until :meth:`serve` wakes the next thread.
-        """
-        longer = sum([not self.reporter.is_tiny(claim.task) for claim in claims])
-        return min(longer + 1, len(claims))
 
     def _wake(self, count: int) -> None:
         if self._early:

@@ -5,6 +5,7 @@ job's own code are below it. Loaded only where the setting ``traces`` asks for i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -44,7 +45,10 @@ class TracedStarts:
         """See :func:`headrace.worker.runner.execute.perform`."""
         span, context = self._begin(runner_context, claim)
         if claim.crashes and span.is_recording():
-            self._report_crash(span, self._quietly(claim))
+            error = None
+            with suppress(Exception):  # a trace that lacks something is not a reason to fail the job
+                error = _error_of(self._client.run(produce.read(self._client.keys, [claim.id])))
+            _report_crash(span, error)
         own = runner_context.context.copy()
         own.run(contexts.attach, context)
         ended = perform(replace(runner_context, context=own), gate, claim, emit)
@@ -55,7 +59,10 @@ class TracedStarts:
         """See :func:`headrace.worker.runner.execute.aperform`."""
         span, context = self._begin(runner_context, claim)
         if claim.crashes and span.is_recording():
-            self._report_crash(span, await self._aquietly(claim))
+            error = None
+            with suppress(Exception):  # as above
+                error = _error_of(await self._client.arun(produce.read(self._client.keys, [claim.id])))
+            _report_crash(span, error)
         token = contexts.attach(context)
         try:
             ended = await aperform(runner_context, drive, claim, emit)
@@ -90,43 +97,25 @@ class TracedStarts:
         if span.is_recording():
             outcome = "succeeded" if ended.kind == "growing" else ended.kind
             span.set_attribute(traces.OUTCOME, outcome)
-            if outcome in _FAILED:
-                self._failed(span, parse_error(ended.data))
+            if outcome in _FAILED and (error := parse_error(ended.data)) is not None:
+                message, stack = self._redactor.text(error.message), self._redactor.text(error.traceback)
+                span.set_attribute(traces.ERROR, error.type)
+                span.set_status(Status(StatusCode.ERROR, f"{error.type}: {message}"))
+                facts = {"exception.type": error.type, "exception.message": message, "exception.stacktrace": stack}
+                span.add_event("exception", facts)
+            elif outcome in _FAILED:
+                span.set_status(Status(StatusCode.ERROR))
         span.end()
 
-    def _failed(self, span: Span, error: JobError | None) -> None:
-        if error is None:
-            span.set_status(Status(StatusCode.ERROR))
-            return
-        message, stack = self._redactor.text(error.message), self._redactor.text(error.traceback)
-        span.set_attribute(traces.ERROR, error.type)
-        span.set_status(Status(StatusCode.ERROR, f"{error.type}: {message}"))
-        facts = {"exception.type": error.type, "exception.message": message, "exception.stacktrace": stack}
-        span.add_event("exception", facts)
 
-    # -- the start before, if it was killed: that one could not export anything -----------------------------------
-
-    def _quietly(self, claim: Claim) -> JobError | None:
-        try:
-            return _error_of(self._client.run(produce.read(self._client.keys, [claim.id])))
-        except Exception:  # noqa: BLE001 - a trace that lacks something is not a reason to fail the job
-            return None
-
-    async def _aquietly(self, claim: Claim) -> JobError | None:
-        try:
-            return _error_of(await self._client.arun(produce.read(self._client.keys, [claim.id])))
-        except Exception:  # noqa: BLE001 - as above
-            return None
-
-    def _report_crash(self, span: Span, error: JobError | None) -> None:
-        facts: dict[str, Any] = {}
-        if error is not None and error.type == "Crashed":
-            known = {
-                "signal": error.signal, "exit_code": error.exit_code, "peak_memory": error.peak_memory,
-                "attempt": error.attempt, "worker": error.worker, "where": error.where, "message": error.message,
-            }  # fmt: skip
-            facts = {f"headrace.crash.{name}": value for name, value in known.items() if value not in (None, "")}
-        span.add_event("previous start crashed", facts)
+def _report_crash(span: Span, error: JobError | None) -> None:
+    """Tell of the start before, which was killed, so that it could not export anything."""
+    facts: dict[str, Any] = {}
+    if error is not None and error.type == "Crashed":
+        names = ("signal", "exit_code", "peak_memory", "attempt", "worker", "where", "message")
+        known = {name: getattr(error, name) for name in names}
+        facts = {f"headrace.crash.{name}": value for name, value in known.items() if value not in (None, "")}
+    span.add_event("previous start crashed", facts)
 
 
 def _error_of(found: list[Any]) -> JobError | None:
