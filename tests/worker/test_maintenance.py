@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from headrace.protocol import consume
 from headrace.protocol.ticks import Row
 from headrace.worker.dispatcher.maintenance import AGAIN, ASK_AGAIN, BATCH, RENEW, Maintenance
-from tests.worker.worker_states import desk_of, worker_state
+from tests.worker.worker_states import arguments, desk_of, worker_state
 
 LEASE = 15.0
 SECOND = 1_000_000
@@ -52,7 +52,7 @@ def test_only_a_renewal_that_was_asked_for_asks_for_a_tick_where_one_is_known() 
     def asks(at: float, tick: int | None) -> bool:
         (call, handler), *_ = (step for step in made.steps(at) if step[0].script.name == "renew")
         handler(consume.Renewed(True, now=SECOND, tick=tick))
-        return call.args[-1] == 1
+        return arguments(call)["ticks"] == 1
 
     made.renewal.renew_soon()
     assert asks(100, 0)
@@ -63,7 +63,7 @@ def test_only_a_renewal_that_was_asked_for_asks_for_a_tick_where_one_is_known() 
     # News that come while an answer is under way are not in it.
     made.renewal.renew_soon()
     (call, handler), *_ = (step for step in made.steps(113) if step[0].script.name == "renew")
-    assert call.args[-1] == 1
+    assert arguments(call)["ticks"] == 1
     made.renewal.renew_soon()
     handler(consume.Renewed(True, now=SECOND, tick=61 * SECOND))
     assert asks(114, 61 * SECOND)

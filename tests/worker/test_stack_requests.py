@@ -11,11 +11,11 @@ from headrace.worker.dispatcher.remote_control import LATE, WAIT, StackRequests
 from headrace.worker.dispatcher.runner_pool import RunnerPool
 from headrace.worker.messages import Signal, Spawned
 from headrace.worker.worker_options import WorkerOptions
-from tests.worker.worker_states import desk_of, worker_state
+from tests.worker.worker_states import arguments, desk_of, worker_state
 
 
 def told(requests: StackRequests, now: float) -> list[WorkerStacks]:
-    return [msgspec.json.decode(call.args[-1], type=WorkerStacks) for call, _ in requests.steps(now)]
+    return [msgspec.json.decode(arguments(call)["text"], type=WorkerStacks) for call, _ in requests.steps(now)]
 
 
 def test_stacks_that_come_too_late_are_in_no_answer_and_stay_out_of_the_log() -> None:

@@ -16,6 +16,7 @@ from headrace.protocol.graph import CHUNK
 from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.dispatcher_events import End
 from headrace.worker.dispatcher.workflow_growth import Growth
+from tests.worker.worker_states import arguments
 
 FLOW = flow_id(1, 1)
 
@@ -76,7 +77,7 @@ def test_numbers_are_those_that_were_reserved(growth: Growth) -> None:
     growth.begin(End(claim(3), Growing(grown(2), 5)))
     answer(growth, 11)
     ((call, _),) = growth.steps()
-    nodes, link = (msgspec.msgpack.decode(arg) for arg in call.args[-2:])  # type: ignore[arg-type]
+    nodes, link = (msgspec.msgpack.decode(arguments(call)[name]) for name in ("nodes", "link"))
     assert [code for code, _ in nodes] == ["000b", "000c", "000d"]
     fields = [dict(zip(flat[::2], flat[1::2], strict=True)) for _, flat in nodes]
     assert [field["pending"] for field in fields] == [1, 1, 2]
@@ -89,7 +90,7 @@ def test_an_empty_list_leaves_a_join_that_waits_for_its_node_only(growth: Growth
     growth.begin(End(claim(3), Growing(grown(0), 5)))
     answer(growth, 11)
     ((call, handler),) = growth.steps()
-    nodes, link = (msgspec.msgpack.decode(arg) for arg in call.args[-2:])  # type: ignore[arg-type]
+    nodes, link = (msgspec.msgpack.decode(arguments(call)[name]) for name in ("nodes", "link"))
     assert (len(nodes), link) == (1, ["000b", "000bs", 0, 1])
     assert dict(zip(nodes[0][1][::2], nodes[0][1][1::2], strict=True))["pending"] == 1
     handler("ok")

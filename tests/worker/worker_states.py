@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from headrace.protocol.keys import keys_of
+from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.worker.dispatcher.worker_state import Desk, Worker
 from headrace.worker.worker_options import WorkerOptions
@@ -28,3 +29,9 @@ def worker_state(tasks: Any = None, options: WorkerOptions | None = None, **sett
 
 def desk_of(worker: Worker) -> Desk:
     return Desk(worker, keys_of("hr"), {})
+
+
+def arguments(call: Call[Any]) -> dict[str, Any]:
+    """What a call sends, by the names of the script's header."""
+    names = [one.name for one in call.script.header.args]
+    return dict(zip(names, call.args[-len(names) :], strict=True))

@@ -124,7 +124,7 @@ class Size(msgspec.Struct, frozen=True, array_like=True, tag="size"):
 
 
 class Resize(msgspec.Struct, frozen=True, array_like=True, tag="resize"):
-    """Parent to supervisor, supervisor to dispatcher: have this many runners more, or fewer."""
+    """Parent to supervisor: have this many runners more, or fewer."""
 
     by: int
 
@@ -192,7 +192,7 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
 ToRunner = Run | WakeHint | Recall | Stop | Exit
 FromRunner = Done | JobProgress | Found | ChildCrashed | Exit | Up
 ToSupervisor = Spawn | Signal | Owner | Begun | Size | Quiet
-FromSupervisor = Spawned | Died | Drain | Resize | Size
+FromSupervisor = Spawned | Died | Drain | Size
 FromWorker = Serves | StartFailed | Size
 ToWorker = Resize | Size
 

@@ -22,6 +22,7 @@ import msgspec
 
 from headrace.app import Headrace
 from headrace.errors import HeadraceError, OptionsError
+from headrace.model.options import KINDS, OWN, Kind
 from headrace.worker import child_process, messages, warmup
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.child_process import Terminal, fork_child, how, reap
@@ -226,8 +227,18 @@ class Supervisor:
             self._metrics.stop()
 
     def _grow(self, by: int) -> None:
-        if not self.stopping:
-            self._dispatcher.send(messages.Resize(by))
+        if self.stopping:
+            return
+        # Counted here: a dispatcher that dies meanwhile would take the wish along.
+        known = {task.kind for task in self.app.tasks.values() if task.kind != OWN} or {"process"}
+        kind: Kind = next(one for one in KINDS if one in known)
+        size = self.options.at_once(kind) + by
+        try:
+            self._on_message(messages.Size(kind, size))
+        except OptionsError as error:
+            log.warning("not resized: %s", error, code="worker.not_resized")
+        else:
+            self._dispatcher.send(messages.Size(kind, size))
 
     def _on_message(self, message: messages.ToSupervisor) -> None:
         match message:

@@ -22,7 +22,7 @@ from headrace.worker.dispatcher.local_queues import AwayLimits, LocalQueues
 from headrace.worker.dispatcher.runner_pool import Returned, RunnerPool
 from headrace.worker.dispatcher.worker_state import NEVER, SHARD, Worker, desk_of
 from headrace.worker.health_stamps import REGISTERED
-from headrace.worker.messages import TIME_OVER, Drain, Quiet, Resize, Size, Spawned
+from headrace.worker.messages import TIME_OVER, Drain, Quiet, Size, Spawned
 
 # A worker that cannot reach the store at shutdown leaves this long (seconds) after its runners ended.
 FAREWELL = 10.0
@@ -79,7 +79,6 @@ class Core:
             events.RunnerDied: lambda event: returned(pool.died(event, worker.now)),
             events.StackHeard: self._on_stacks,
             Drain: lambda event: self._drain(now=event.now),
-            Resize: lambda event: home.control.grow(event.by),
             Size: lambda event: home.control.resize(event.kind, event.size),
             events.Orphaned: lambda _: self._orphaned(),
         }

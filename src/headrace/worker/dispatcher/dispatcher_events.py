@@ -12,7 +12,7 @@ import msgspec
 from headrace.model.ended import Ended
 from headrace.model.job import Claim
 from headrace.protocol.script import Call
-from headrace.worker.messages import Drain, Exit, FromRunner, Resize, Size, Spawned, Stop, ToSupervisor
+from headrace.worker.messages import Drain, Exit, FromRunner, Size, Spawned, Stop, ToSupervisor
 
 # A call to the store, and the function of the core that reads its reply.
 Step = tuple[Call[Any], Callable[[Any], None]]
@@ -123,7 +123,7 @@ class DeskEvent(msgspec.Struct, frozen=True):
 
 
 RunnerEvent = Spawned | Heard | TakenBack | RunnerClosed | RunnerDied | StackHeard
-Event = RunnerEvent | Drain | Resize | Size | Orphaned | StoreEvent | DeskEvent
+Event = RunnerEvent | Drain | Size | Orphaned | StoreEvent | DeskEvent
 
 
 # -- actions ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.errors import OptionsError
-from headrace.model.options import KINDS, Kind
+from headrace.model.options import Kind
 from headrace.model.stacks import MOST, MOST_EACH, MOST_READ, RunnerStacks, WorkerStacks, jobs_first
 from headrace.protocol import operations
 from headrace.protocol.overviews import MOST_RUNNERS, RunnerFacts
@@ -202,10 +202,6 @@ class RemoteControl:
         self.on_resize: Callable[[], None] = self.report_sizes
         self.on_stop: Callable[[], None] = lambda: None
         self.on_quiet: Callable[[], None] = lambda: None
-
-    def grow(self, by: int) -> None:
-        main: Kind = next(kind for kind in KINDS if kind in self._worker.kinds)
-        self._scale(main, self._worker.options.at_once(main) + by)
 
     def mailed(self, text: str) -> None:
         """What others wrote.
