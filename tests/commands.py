@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -44,6 +45,8 @@ class Commands(Program):
 def _placed(directory: Path, environ: Mapping[str, str]) -> Generator[None]:
     """Be in this directory, with this environment and none of its modules imported; all is undone at the end."""
     before, path, modules = dict(os.environ), sys.path[:], set(sys.modules)
+    # A bridge takes those that stop it.
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     importlib.invalidate_caches()
     try:
         with contextlib.chdir(directory):
@@ -51,6 +54,8 @@ def _placed(directory: Path, environ: Mapping[str, str]) -> Generator[None]:
             os.environ.update(environ)
             yield
     finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         os.environ.clear()
         os.environ.update(before)
         sys.path[:] = path

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from headrace import Headrace
+from headrace.testing import Kit
 from headrace.testing.kit_store import PrivateServer
 from tests.kit import shop
+from tests.servers import connect
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,6 +31,14 @@ def headrace_target() -> Headrace:
     shop.said.clear()
     shop.around.clear()
     return shop.app
+
+
+@pytest.fixture
+def client(kit: Kit) -> Iterator[Any]:
+    """A plain client of the server that a test's own kit uses."""
+    client: Any
+    with connect(kit.url) as client:
+        yield client
 
 
 REPEATS = "HR_KIT_REPEATS"

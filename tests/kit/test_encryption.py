@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import redis
 
 from headrace import Flow, Headrace, Job, Retry, Secret, Tasks, current_job
 from headrace.errors import (
@@ -22,6 +21,7 @@ from headrace.errors import (
     StateError,
 )
 from headrace.testing import Kit
+from tests.servers import connect
 
 pytest.importorskip("cryptography", reason="the extra encryption is not installed")
 
@@ -82,12 +82,13 @@ def kit() -> Iterator[Kit]:
 
 def stored(kit: Kit) -> bytes:
     """All bytes of the test in the server."""
-    client: Any = redis.Redis.from_url(kit.url)
-    read = {b"hash": client.hgetall, b"string": client.get, b"list": lambda key: client.lrange(key, 0, -1)}
+    client: Any
     found: list[Any] = []
-    for key in client.scan_iter(f"{{{kit.namespace}:0}}:*"):
-        kind = client.type(key)
-        found += [key, read[kind](key) if kind in read else client.xrange(key) if kind == b"stream" else ""]
+    with connect(kit.url) as client:
+        read = {b"hash": client.hgetall, b"string": client.get, b"list": lambda key: client.lrange(key, 0, -1)}
+        for key in client.scan_iter(f"{{{kit.namespace}:0}}:*"):
+            kind = client.type(key)
+            found += [key, read[kind](key) if kind in read else client.xrange(key) if kind == b"stream" else ""]
     return repr(found).encode()
 
 
@@ -192,8 +193,7 @@ def test_a_job_whose_key_is_missing_is_quarantined_and_can_be_retried(kit: Kit) 
 
 
 @pytest.mark.parametrize("change", ["namespace", "task", "id", "cut", "changed"])
-def test_a_copied_or_changed_value_does_not_run(kit: Kit, change: str) -> None:
-    client: Any = redis.Redis.from_url(kit.url)
+def test_a_copied_or_changed_value_does_not_run(kit: Kit, client: Any, change: str) -> None:
     key = kit.app.client.keys.job
     job = kit.app.tasks["greet"].enqueue("ada")
     args = client.hget(key(job.id), "args")
