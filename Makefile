@@ -66,9 +66,12 @@ example-flask: setup  ## start the site of examples/flask_site and its worker
 example-pipeline: setup  ## run the workflow of examples/data_pipeline with a worker
 	@cd examples/data_pipeline && $(START)headrace worker pipeline:app -- $(abspath $(BIN))/python pipeline.py
 
+# Tests of the documents and of the code as text, which `make check` runs.
+CHECKED := tests/docs tests/unit/test_house.py
+
 .PHONY: test
-test: setup  ## run the whole suite (T="..." passes options to pytest)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(T)
+test: setup  ## run the suite but what `make check` runs of it (T="..." passes options to pytest)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(or $(T),$(CHECKED:%=--ignore %))
 
 .PHONY: cluster
 cluster: setup  ## run the whole suite with each server as a cluster of one node
@@ -88,7 +91,7 @@ check: setup  ## format, lint, types, layers, and docs in step with the code
 	$(BIN)/pyright
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest -q $(wildcard tests/docs) tests/unit/test_house.py
+	$(BIN)/python -m pytest -q $(CHECKED)
 
 .PHONY: docs
 docs: setup  ## make the site of the documentation in docs/_build, with a reference from the docstrings

@@ -105,7 +105,7 @@ def test_each_state_has_its_pages_and_count(app: Headrace) -> None:
 @pytest.mark.usefixtures("loaded")
 def test_a_filter_looks_at_a_bounded_number_and_goes_on_where_it_stopped(app: Headrace) -> None:
     noop, other = app.tasks["noop"], app.tasks["other"]
-    app.enqueue_many((other if n % 5000 == 0 else noop).job(n) for n in range(TRIPS * LOOKS + 1))
+    app.enqueue_many((other if n % 2500 == 0 else noop).job(n) for n in range(TRIPS * LOOKS + 1))
     before = app.store.round_trips
     page = app.jobs.page("ready", task="other", order="asc")
     assert app.store.round_trips - before == 1 + TRIPS

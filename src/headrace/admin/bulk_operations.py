@@ -34,7 +34,7 @@ from headrace.tasks.edited_job import check_id
 PIECE = 250
 LONGEST_START = 10.0
 KEPT = 7 * 86400  # seconds that an operation is shown after its end
-LOOKS = 15  # a count looks so often at most: a dashboard has 20 round trips in a second
+LOOKS = 12  # a count looks so often at most: a dashboard has 20 round trips in a second
 ROOM_PIECES = 20  # pieces that a program does itself where the store is too full for the operation's job
 # Jobs of one look, which takes the server two milliseconds; half as many where errors must be read for their causes.
 EACH = 400
@@ -69,7 +69,7 @@ class BulkOperations:
 
     @verb
     def count(self, verb: str, which: JobFilter) -> Steps[JobCount]:
-        """How many jobs a verb would be done on; at most 6,000 are looked at, or 3,000 with a cause. Cost: one round
+        """How many jobs a verb would be done on; at most 4,800 are looked at, or 2,400 with a cause. Cost: one round
         trip to cancel all of one structure, else one for each 400 jobs, or 200 with a cause. Raises OptionsError: the
         verb is not for jobs of this state, or the filter is not complete.
         """

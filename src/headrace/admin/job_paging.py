@@ -142,7 +142,7 @@ def query_of(
 
 # Round trips that one page takes at most when it filters, and jobs that it looks at in each: what a page costs must not
 # grow with the jobs that do not match.
-TRIPS = 20
+TRIPS = 10
 LOOKS = 1000
 # Records that one script reads: the server does nothing else meanwhile, and 500 hold it up for 25 ms.
 READ = 100

@@ -212,7 +212,7 @@ class Jobs:
         Behind the jobs of a queue come those that a limit holds back, by its values and their turns.
 
         Args:
-            queue, task, key: only theirs; a page looks at 20,000 jobs at most, so it may hold fewer than ``limit``.
+            queue, task, key: only theirs; a page looks at 10,000 jobs at most, so it may hold fewer than ``limit``.
                 Blocked jobs, ordered ones that wait for their turn, are listed by key only.
             limit: 1 to 1000.
             after: ``next`` of the page before.

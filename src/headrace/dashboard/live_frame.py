@@ -110,9 +110,9 @@ class Shared(Generic[T]):
 
 
 # Seconds after which a store that does not answer counts as away, and trips a second at most for all tabs: those of a
-# search, which takes twenty and that of the frame, and a few more.
+# search or of a bulk operation's count, and a few more.
 PATIENCE = 2.0
-RATE = 25
+RATE = 20
 
 
 class JointClient(Client):
