@@ -78,7 +78,7 @@ cluster: setup  ## run the whole suite with each server as a cluster of one node
 	@$(BIN)/python -m pytest --cluster -n $(JOBS) --dist worksteal $(T)
 
 # What has shards: tests/scripts plays at one store's scripts, each by the keys of one shard.
-SHARDED := store worker schedules dashboard stats kit metrics cache properties
+SHARDED := store worker schedules dashboard stats kit metrics cache properties system browser
 
 .PHONY: shards
 shards: setup  ## run the tests that use a store with three shards on one server

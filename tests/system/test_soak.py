@@ -31,7 +31,7 @@ JOBS = int(os.environ.get("HR_JOBS", str(550 * LENGTH)))
 NAP = float(os.environ.get("HR_NAP", "0.004"))
 
 LASTING = {"job", "succeeded", "expires", "totals", "token", "schema", "queues", "sender", "owners", "wake"}
-LASTING |= {"stat", "stat-sub"}
+LASTING |= {"stat", "stat-sub", "shard"}
 # A dispatcher that was killed last keeps its lease, and so these two: fleet.check() finds any without a lease.
 LASTING |= {"owner", "tasks"}
 # What failed or changed, for a week, and which workers died, for an hour.

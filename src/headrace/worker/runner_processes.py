@@ -124,9 +124,9 @@ class DispatcherProcess:
         self.fork_at = time.monotonic() + delay
 
 
-# A dispatcher opens this many descriptors for each runner, and at most this many for all else.
+# A dispatcher opens this many descriptors for each runner and each shard, and at most this many for all else.
 EACH = 4
-OTHERS = 20
+OTHERS = 16
 
 
 def make_once(app: Headrace) -> None:
@@ -178,7 +178,8 @@ class RunnerProcesses:
         """Fork a runner, and hand the dispatcher its descriptors. Raises OSError: the system, or that, has no room."""
         # Descriptors that find no room with the dispatcher are lost on the way to it.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        if most != resource.RLIM_INFINITY and EACH * (len(self._children) + 1) + OTHERS > most:
+        used = EACH * (len(self._children) + 1 + self._app.client.count) + OTHERS
+        if most != resource.RLIM_INFINITY and used > most:
             raise OSError(errno.EMFILE, "too many runners for this limit of open files: raise it, or run fewer at once")
         with contextlib.ExitStack() as stack:
             self._fork(stack, wanted, options)
