@@ -31,7 +31,7 @@ from headrace.workflows.verbs import check_id, found
 
 PAGE = 50
 # Nodes that a page reads for its graph, and that its table shows.
-DRAWN = 600
+DRAWN = 500
 LISTED = 100
 # Rows of the timeline, and states in which a job that has not begun has a bar.
 BARS = 40
