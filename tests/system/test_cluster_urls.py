@@ -25,9 +25,9 @@ from tests.tls import AUTHORITY, certificate, terminator
 NewServer = Callable[..., Server]
 
 
-def refusal(url: str, kind: type[HeadraceError] = UrlError) -> str:
+def refusal(url: str, kind: type[HeadraceError] = UrlError, timeout: float = 1.0) -> str:
     """What both kinds of callers are told: the same line."""
-    with Headrace(url, timeout=1.0) as app:
+    with Headrace(url, timeout=timeout) as app:
         with pytest.raises(kind) as told:
             app.by_name("tasks.add").enqueue(1)
         with pytest.raises(kind) as atold:
@@ -74,9 +74,12 @@ def test_a_cluster_without_full_coverage_names_what_is_missing(
     if coverage == "no":
         assert f"connecting to 127.0.0.1:{node.port}" in refusal(url, StoreUnavailable)
         return
-    eventually(lambda: b"cluster_state:fail" in left.ask("CLUSTER", "INFO"), what="a cluster that is down")
+    down = b"cluster_state:fail"
+    eventually(
+        lambda: all(down in one.ask("CLUSTER", "INFO") for one in cluster.running), what="a cluster that is down"
+    )
     step = "set cluster-require-full-coverage to no"
-    assert step in refusal(url, StoreUnavailable)
+    assert step in refusal(url, StoreUnavailable, 4.0)
     assert step in Program(tmp_path, url)("doctor", code=2, HEADRACE_TIMEOUT="2").err
 
 
