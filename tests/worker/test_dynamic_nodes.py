@@ -11,6 +11,7 @@ import pytest
 from headrace import CurrentJob, Headrace, current_job
 from headrace.errors import ArgumentError, CorruptRecord, NoCurrentJob, WorkflowError
 from headrace.model import codec, job_record
+from headrace.model.form import CLAIMED
 from headrace.model.ids import flow_id, node_id
 from headrace.model.job import Claim, Input
 from headrace.model.workflow import Graft, NodeFacts, Payload, pack_facts
@@ -107,6 +108,18 @@ def test_a_map_adds_a_node_for_each_item_and_their_join() -> None:
     assert (form.task, form.queue, form.options, form.priority, form.max_crashes) == ("add", "low", b"o", 3, 9)
     assert (form.at_most_once, form.key, form.delay) == (True, "k", 0)
     assert not any(facts(one).map for one in items), "an item does not fan out again"
+
+
+def test_items_of_a_map_have_each_option_that_a_claim_tells() -> None:
+    options: dict[str, Any] = {"at_most_once": True, "key": "k", "cost": 30, "headers": b"tenant\0a"}
+    # A node has no expiry, and its facts have its priority.
+    assert options.keys() == {*CLAIMED} - {"expires", "priority"}
+    graft = spread([1], **{"once" if name == "at_most_once" else name: value for name, value in options.items()})
+    assert graft is not None
+    assert {name: getattr(graft.nodes[0].form, name) for name in options} == options
+    plain = spread([1])
+    assert plain is not None
+    assert plain.nodes[0].form.cost == 0
 
 
 def test_a_map_over_nothing_adds_nothing() -> None:

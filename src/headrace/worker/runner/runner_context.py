@@ -84,7 +84,7 @@ def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
         return None
     form = Form(
         claim.task, claim.queue, claim.options, facts.priority, max_crashes=facts.max_crashes,
-        at_most_once=claim.once, key=claim.key, headers=claim.headers,
+        at_most_once=claim.once, key=claim.key, headers=claim.headers, cost=claim.cost if claim.cost > 1 else 0,
         **{name: value for name, value in facts.untold.items() if name in UNTOLD},
     )  # fmt: skip
     given: list[NewNode] = []
