@@ -213,9 +213,13 @@ def left_of(world: World, served: set[str]) -> list[Job]:
 
 @pytest.mark.parametrize("part", range(8))
 def test_never_idle_with_work_that_could_start(part: int) -> None:
-    """Every fourth order has three shards, of which one falls silent for ever."""
+    """Every second order has three shards, of which one falls silent for ever."""
     for number in range(part, FEW, 8):
-        play_named(number, 3 if number % 4 == 3 else 1)
+        play_named(number, 3 if number % 2 else 1)
+
+
+def test_a_worker_of_several_shards_that_has_left_sleeps_until_its_runners_end() -> None:
+    play_named(9920, 3)
 
 
 @pytest.mark.soak
