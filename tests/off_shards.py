@@ -82,7 +82,7 @@ REASONS: dict[str, str] = {
     "tests/system/test_cluster_faults.py::test_a_killed_primary_charges_nobody[1]": _OWN,
     "tests/system/test_cluster_faults.py::test_nodes_that_all_got_new_addresses_are_found_by_the_seeds": _PARTIAL,
     "tests/system/test_cluster_faults.py::test_what_a_failover_loses_is_counted_and_nothing_confirmed_is_lost[memory-1]": _OWN,
-    "tests/system/test_cluster_urls.py::test_a_cluster_without_full_coverage_names_what_is_missing[no]": _HOME,
+    "tests/system/test_cluster_urls.py::test_a_cluster_without_full_coverage_names_what_is_missing": _HOME,
     "tests/system/test_cluster_urls.py::test_seeds_that_are_gone_are_said_to_be": _EACH,
     "tests/system/test_doctor_beside_workers.py::test_a_failover_in_the_middle_of_a_repair": _HOME,
     "tests/system/test_doctor_beside_workers.py::test_a_thousand_faults_are_found_under_load": _HOME,

@@ -309,8 +309,9 @@ def test_many_clients_that_lose_a_node_ask_for_few_maps_of_several_nodes(new_clu
     asked = [maps(node) - count for node, count in zip(others, before, strict=True)]
     say(f"maps asked of each node: {asked}, in {max(one['seconds'] for one in found):.1f} s")
     assert sum(asked) <= sum(one["maps"] - 1 for one in found)
-    # A MOVED of another node may tell the new place without a map; several maps come from several nodes.
-    assert sum(asked) < 2 or max(asked) < sum(asked)
+    # A MOVED of another node may tell the new place without a map. Two maps come from one of the five nodes by chance in
+    # one of five runs, four in one of 125.
+    assert sum(asked) < 4 or max(asked) < sum(asked)
     with Headrace(cluster.url, timeout=60) as app:
         assert app.overview().states["ready"] == 200
 
