@@ -17,21 +17,22 @@ pytestmark = pytest.mark.system
 
 LIMITED = """
 import resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+resource.setrlimit(resource.RLIMIT_NOFILE, ({most}, {most}))
 """
 
 
 @pytest.fixture
-def worker(tmp_path: Path, url: str) -> Iterator[Worker]:
+def worker(tmp_path: Path, url: str, shards: int, most: int) -> Iterator[Worker]:
     program = Program(tmp_path, url)
-    program.environment["HEADRACE_LEASE"] = "10"
-    program.write("limited", f"{LIMITED}\nfrom tasks import app")
+    program.environment |= {"HEADRACE_LEASE": "10", "HEADRACE_SHARDS": str(shards)}
+    program.write("limited", f"{LIMITED.format(most=most)}\nfrom tasks import app")
     one = Worker(program.start("worker", "limited:app", "--processes", "20"))
     yield one
     one.close()
 
 
-def test_runners_that_have_no_room_are_not_forked_and_the_others_work(worker: Worker, url: str) -> None:
+@pytest.mark.parametrize(("shards", "most"), [(1, 40), (12, 95)])
+def test_runners_that_have_no_room_are_not_forked_and_the_others_work(worker: Worker, url: str, shards: int) -> None:
     line = worker.says("cannot fork a process")
     assert "too many runners for this limit of open files: raise it, or run fewer at once" in line
     # It counts as healthy: a restart would not help, and a probe that found it ill restarted it again and again.
@@ -41,7 +42,7 @@ def test_runners_that_have_no_room_are_not_forked_and_the_others_work(worker: Wo
         lambda: any(one.process == worker.process.pid and one.supervisor > noticed for one in health_stamps.stamps()),
         60,
     )
-    with Headrace(url) as app:
+    with Headrace(url, shards=str(shards)) as app:
         jobs = [app.by_name("tasks.add").enqueue(number) for number in range(50)]
         assert [job.result(timeout=60) for job in jobs] == [number + 1 for number in range(50)]
         assert not any(job.attempts() for job in jobs), "the first start of each succeeded"

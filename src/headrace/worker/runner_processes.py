@@ -124,9 +124,8 @@ class DispatcherProcess:
         self.fork_at = time.monotonic() + delay
 
 
-# A dispatcher opens this many descriptors for each runner and each shard, and at most this many for all else.
-EACH = 4
-OTHERS = 16
+# A dispatcher opens this many descriptors for each runner, for each shard, and at most this many for all else.
+EACH, OF_SHARD, OTHERS = 4, 5, 15
 
 
 def make_once(app: Headrace) -> None:
@@ -178,7 +177,7 @@ class RunnerProcesses:
         """Fork a runner, and hand the dispatcher its descriptors. Raises OSError: the system, or that, has no room."""
         # Descriptors that find no room with the dispatcher are lost on the way to it.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        used = EACH * (len(self._children) + 1 + self._app.client.count) + OTHERS
+        used = EACH * (len(self._children) + 1) + OF_SHARD * self._app.client.count + OTHERS
         if most != resource.RLIM_INFINITY and used > most:
             raise OSError(errno.EMFILE, "too many runners for this limit of open files: raise it, or run fewer at once")
         with contextlib.ExitStack() as stack:
