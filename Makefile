@@ -70,7 +70,7 @@ example-pipeline: setup  ## run the workflow of examples/data_pipeline with a wo
 CHECKED := tests/docs tests/unit/test_house.py
 
 .PHONY: test
-test: setup  ## run the suite but what `make check` runs of it (T="..." passes options to pytest)
+test: setup  ## run the suite without the tests of `make check` (T="..." passes options to pytest)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(or $(T),$(CHECKED:%=--ignore %))
 
 .PHONY: cluster

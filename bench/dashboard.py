@@ -132,7 +132,7 @@ async def _measured(
     app: Any, target: Server, scripts: _Scripts, paths: dict[str, str], rounds: Iterable[int]
 ) -> dict[str, _Cost]:
     found = {name: _Cost() for name in paths}
-    # As `headrace dashboard` does: a search of what the bench itself holds takes 60 ms.
+    # As `headrace dashboard` does. The collector takes 60 ms to look at what the bench itself holds.
     gc.freeze()
     for round_ in rounds:
         for name, cost in found.items():

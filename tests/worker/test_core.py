@@ -211,10 +211,10 @@ def left_of(world: World, served: set[str]) -> list[Job]:
     return [job for job in jobs if job.queue in served and job.state != "ended"]
 
 
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_never_idle_with_work_that_could_start(part: int) -> None:
     """Every second order has three shards, of which one falls silent for ever."""
-    for number in range(part, FEW, 8):
+    for number in range(part, FEW, PARTS):
         play_named(number, 3 if number % 2 else 1)
 
 

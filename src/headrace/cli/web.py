@@ -99,7 +99,7 @@ def _serve(app: ASGIApp, sock: socket.socket) -> None:
         app, lifespan="off", log_level="warning", access_log=False, server_header=False,
         timeout_graceful_shutdown=2, proxy_headers=False, h11_max_incomplete_event_size=64 * 1024,
     )  # fmt: skip
-    gc.freeze()  # what was imported is searched for garbage between no two pages
+    gc.freeze()  # the collector passes over what was imported: no page waits for that
     uvicorn.Server(config).run(sockets=[sock])
 
 

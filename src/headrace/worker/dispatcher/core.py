@@ -133,7 +133,7 @@ class Core:
         own = min(self.worker.timers.next(self.worker.now), self._limits.next)
         if self._turns is None:
             return min(own, self.incarnation.next)
-        # Who has left exchanges nothing any more.
+        # A worker that has left exchanges nothing, so that nothing moves `due`.
         return min(own, *[one.next if one.stirred or self.left else one.due for one in self.incarnations])
 
     def check_vitals(self, now: float) -> tuple[int, float, float]:
