@@ -22,7 +22,7 @@ import msgspec
 
 from headrace.app import Headrace
 from headrace.errors import HeadraceError, OptionsError
-from headrace.model.options import KINDS, OWN, Kind
+from headrace.model.options import KINDS, Kind
 from headrace.worker import child_process, messages, warmup
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.child_process import Terminal, fork_child, how, reap
@@ -31,7 +31,7 @@ from headrace.worker.reload_parent import VARIABLE
 from headrace.worker.runner_processes import DispatcherProcess, MetricsServer, RunnerProcesses, make_once
 from headrace.worker.standard_streams import STREAMS, log
 from headrace.worker.warmup import warm_up
-from headrace.worker.worker_options import WorkerOptions, parse_queues
+from headrace.worker.worker_options import WorkerOptions, kinds_of, parse_queues
 
 # A second TERM or INT within this many seconds repeats the first (a terminal and a process manager both send one).
 SAME_SIGNAL = 1.0
@@ -230,8 +230,8 @@ class Supervisor:
         if self.stopping:
             return
         # Counted here: a dispatcher that dies meanwhile would take the wish along.
-        known = {task.kind for task in self.app.tasks.values() if task.kind != OWN} or {"process"}
-        kind: Kind = next(one for one in KINDS if one in known)
+        kinds = kinds_of(self.app.tasks)
+        kind: Kind = next(one for one in KINDS if one in kinds)
         size = self.options.at_once(kind) + by
         try:
             self._on_message(messages.Size(kind, size))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -15,11 +16,20 @@ from headrace.errors import OptionsError
 from headrace.model.ids import check_name
 from headrace.model.options import OWN, OWN_AT_ONCE, Kind
 
+if TYPE_CHECKING:
+    from headrace.tasks.task import Task
+
 # Which option says how many jobs of a kind run at once.
 COUNTS = {"process": "processes", "fork": "forks", "thread": "threads", "async": "concurrency"}
 
 # Kinds whose jobs share a process; a runner of the others runs one job at a time.
 SHARED = ("thread", "async")
+
+
+def kinds_of(tasks: Mapping[str, Task[..., Any, Any]]) -> tuple[Kind, ...]:
+    """Which kinds of runners a worker of these tasks has, besides that of Headrace's own jobs; one at least."""
+    kinds: set[Kind] = {task.kind for task in tasks.values() if task.kind != OWN}
+    return tuple(sorted(kinds)) or ("process",)
 
 
 def usable_cores(groups: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> int:

@@ -18,7 +18,7 @@ from headrace.admin.event_log import EventHook
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
-from headrace.model.options import OWN, Kind
+from headrace.model.options import Kind
 from headrace.protocol.consume import Held, Note, Settled, starts_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
@@ -28,7 +28,7 @@ from headrace.store.connection import pause_before
 from headrace.tasks.task import Task
 from headrace.worker.dispatcher.assignment import Probe
 from headrace.worker.dispatcher.dispatcher_events import Actions, DeskActions, Send, SendFirst, Sleep, Step, WakeUp
-from headrace.worker.worker_options import WorkerOptions
+from headrace.worker.worker_options import WorkerOptions, kinds_of
 
 # How long (seconds) a settle is kept, and how much of them: a server forgets seconds, not minutes. What is forgotten by
 # both sides is handed back as interrupted.
@@ -335,8 +335,7 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
     timers: Timers = msgspec.field(default_factory=Timers)
 
     def __post_init__(self) -> None:
-        kinds: set[Kind] = {task.kind for task in self.tasks.values() if task.kind != OWN}
-        self.kinds = tuple(sorted(kinds)) or ("process",)
+        self.kinds = kinds_of(self.tasks)
 
 
 # A worker that serves several shards numbers its starts by token and shard, since tokens are unique in one shard only.
