@@ -265,10 +265,15 @@ class Cluster:
         eventually(lambda: _knows_all_slots(heir), timeout, what="a cluster that serves all slots")
         return heir
 
+    def copied(self, primary: Node) -> None:
+        """Wait until its replica has all that the primary has now. WAIT would ask for the writes of its own connection."""
+        replica, all_of_it = self.replica_of(primary), _offset(primary)
+        eventually(lambda: _offset(replica) >= all_of_it, what="a replica that has all")
+
     def lose_replication(self, primary: Node) -> Node:
         """Stop the replica of a primary, which replicates nothing from now on; returns it."""
         replica = self.replica_of(primary)
-        eventually(lambda: primary.ask("WAIT", 1, 100) == 1, what="a replica that has all")
+        self.copied(primary)
         replica.freeze()
         primary.ask("CLIENT", "KILL", "TYPE", "REPLICA")
         return replica
@@ -367,6 +372,12 @@ def _role(node: Node) -> bytes:
         role: bytes = node.ask("ROLE")[0]
         return role
     return b""
+
+
+def _offset(node: Node) -> int:
+    """How much of the stream of writes it has."""
+    facts = node.owner.info("replication")
+    return int(facts["slave_repl_offset" if facts["role"] == "slave" else "master_repl_offset"])
 
 
 def _replicates(node: Node, primary: Node) -> bool:

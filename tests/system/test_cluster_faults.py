@@ -123,7 +123,7 @@ def test_a_killed_primary_charges_nobody(new_cluster: NewCluster, new_fleet: New
     with load(fleet) as jobs:
         before = len(jobs)
         # What was acknowledged and not replicated may be lost: its own case.
-        eventually(lambda: primary.ask("WAIT", 1, 100) == 1, what="a replica that has all")
+        cluster.copied(primary)
         began = time.monotonic_ns()
         heir = cluster.fail_over(primary)
     assert cluster.serving(slot) is heir
@@ -193,8 +193,8 @@ def test_a_primary_that_is_cut_off_completes_nothing_twice(new_cluster: NewClust
     slot = last_slot(fleet.app)
     primary = cluster.serving(slot)
     with load(fleet) as jobs:
-        eventually(lambda: primary.ask("WAIT", 1, 100) == 1, what="a replica that has all")
-        before = len(jobs) - 1
+        before = len(jobs)
+        cluster.copied(primary)
         cluster.cut_off(primary)
         eventually(lambda: cluster.serving(slot) is not primary, what="a failover")
     cluster.reconnect()
@@ -225,7 +225,7 @@ def test_a_lost_reply_then_a_move_then_a_failover_apply_a_call_once(new_cluster:
 
         def die() -> None:
             node = cluster.serving(slot)
-            assert node.ask("WAIT", 1, 30_000) == 1
+            cluster.copied(node)
             node.kill()
 
         lost(die)
