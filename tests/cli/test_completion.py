@@ -10,7 +10,7 @@ import pytest
 
 from headrace.cli.commands import MODULES
 
-pytestmark = [pytest.mark.system, pytest.mark.any_server]
+pytestmark = pytest.mark.system
 
 # Asks the completion of bash as the line editor does: the words of a line, and which of them is completed.
 BASH = """

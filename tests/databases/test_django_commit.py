@@ -24,8 +24,6 @@ from tests.databases.conftest import fetch
 from tests.store.test_app import Worker
 from tests.store.test_enqueue_middleware import STORING
 
-pytestmark = pytest.mark.any_server
-
 # Verbs that store work and wait for no commit, and why.
 AT_ONCE = {(Headrace, "enqueue_packed"): "its receipts say what is stored, and an outbox's relay calls it"}
 

@@ -17,7 +17,7 @@ from headrace import Headrace
 from tests.databases.django_project import Project
 from tests.processes import site
 
-pytestmark = [pytest.mark.any_server, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 URLS = """
 from django.contrib import admin

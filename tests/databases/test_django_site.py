@@ -16,7 +16,7 @@ import pytest
 from tests.databases.django_project import TASKS, Project
 from tests.databases.sql_servers import SqlServer, mariadb, postgresql
 
-pytestmark = [pytest.mark.any_server, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 KINDS = ("note", "note_thread", "note_fork", "note_async")
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.databases.django_project import Project
 
-pytestmark = [pytest.mark.any_server, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 TASKS = """
 import asyncio

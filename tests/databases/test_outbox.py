@@ -29,8 +29,6 @@ from tests.databases.test_django_commit import stored
 from tests.deadline import eventually
 from tests.nursery import Forked, headrace, nursery_of
 
-pytestmark = pytest.mark.any_server
-
 MODULE = """
 import os, sqlalchemy
 from headrace import Headrace

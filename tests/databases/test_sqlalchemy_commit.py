@@ -20,8 +20,6 @@ from headrace.model.job import State
 from tests.databases.conftest import fetch
 from tests.databases.test_django_commit import stored, trips
 
-pytestmark = pytest.mark.any_server
-
 
 class Base(DeclarativeBase): ...
 

@@ -21,7 +21,7 @@ import pytest
 
 from tests.deadline import eventually
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.any_server]
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 Request = Callable[..., Any]
 

@@ -29,7 +29,6 @@ def run(*command: object, cwd: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.system
-@pytest.mark.any_server
 def test_the_wheel_of_the_source_distribution_runs_a_job(root: Path, tmp_path: Path, url: str, namespace: str) -> None:
     build = (sys.executable, "-m", "hatchling", "build")
     run(*build, "-t", "sdist", "-d", tmp_path, cwd=root)
