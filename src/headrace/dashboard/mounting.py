@@ -23,7 +23,6 @@ from headrace.dashboard import (
     flow_pages,
     job_pages,
     page_verbs,
-    schedule_pages,
     status_pages,
 )
 from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, form_wanted, path_of
@@ -64,8 +63,8 @@ PAGES: dict[str, Handler] = {
     "/bulk": job_pages.bulks,
     "/bulk/new": job_pages.confirm,
     "/bulk/{id}": job_pages.bulk,
-    "/schedules": schedule_pages.schedules,
-    "/schedules/{name:path}": schedule_pages.schedule,
+    "/schedules": status_pages.schedules,
+    "/schedules/{name:path}": status_pages.schedule,
 }
 
 # What takes a form, unless the dashboard is read only. The first path that fits counts.
@@ -75,8 +74,8 @@ FORMS: dict[str, Handler] = {
     "/jobs/ticked/act/{verb}": job_pages.act,
     "/workflows/ticked/act/{verb}": flow_pages.act,
     "/jobs/{id}/act/again": again_pages.begin,
-    "/jobs/{id}/act/stacks": schedule_pages.of_job,
-    "/workers/{name:path}/act/stacks": schedule_pages.of_worker,
+    "/jobs/{id}/act/stacks": page_verbs.stacks,
+    "/workers/{name:path}/act/stacks": page_verbs.stacks,
     "/{kind}/{name:path}/act/{verb}": page_verbs.act,
     "/bulk": job_pages.begin,
 }
@@ -310,8 +309,8 @@ def _routes(site: DashboardSite) -> list[Any]:
     routes.append(route("/theme", page_verbs.theme, "POST"))
     if site.login is not None:
         routes += [
-            route("/login", schedule_pages.login, "GET", "POST"),
-            route("/logout", schedule_pages.logout, "POST"),
+            route("/login", page_verbs.login, "GET", "POST"),
+            route("/logout", page_verbs.logout, "POST"),
         ]
     if not site.read_only:
         routes += [route(path, handler, "POST") for path, handler in FORMS.items()]

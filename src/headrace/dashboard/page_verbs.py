@@ -1,6 +1,7 @@
 """Verbs of operators: each is one form, checked, done by the application's own verb, logged, and answered by a page.
 
 A page says before what will happen, and after what the store replied: a verb that came too late names the state.
+Forms of all visitors stand with them: the log-in, by a code or a token, and the theme.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from starlette.responses import Response
 
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
 from headrace.dashboard.values_shown import plural, quoted
-from headrace.dashboard.visitors import THEME
-from headrace.errors import HeadraceError, StoreUnavailable
+from headrace.dashboard.visitors import THEME, Role
+from headrace.errors import HeadraceError, NotFound, StoreUnavailable
 from headrace.model.limit_rules import Concurrency, Rate
+from headrace.model.stacks import RunnerStacks
 from headrace.tasks.edited_job import JobMove
 
 log = logging.getLogger("headrace.dashboard")
@@ -348,4 +350,61 @@ async def theme(_site: DashboardSite, request: Request) -> Response:
         response.set_cookie(THEME, wanted, max_age=365 * 86400, path="/", httponly=True, samesite="lax")
     else:
         response.delete_cookie(THEME, path="/")
+    return response
+
+
+async def stacks(site: DashboardSite, request: Request) -> Response:
+    """What each runner of a worker does at this moment, or that of one job."""
+    ((part, name),) = request.path_params.items()
+    kind = "jobs" if part == "id" else "workers"
+    what, back = ("stacks", kind, name), f"/{kind}/{quoted(name)}"
+    try:
+        found = await (_stacks_of(site, name) if kind == "jobs" else site.app.workers.astacks(name))
+    except HeadraceError as error:
+        said = f"Nothing was done: {error}"
+        await note(site, request, what, said)
+        return to(request, back, site.redactor.text(said))
+    await note(site, request, what, f"looked at {plural(len(found), 'runner')}")
+    frame = await site.frames.get(fresh=True)
+    return await site.page(request, "stacks.html", list, title="Stacks", frame=frame, found=found, back=back, kind=kind)
+
+
+async def _stacks_of(site: DashboardSite, id: str) -> Sequence[RunnerStacks]:
+    record = await site.app.job(id).arefresh()
+    if record.state != "running":
+        raise NotFound(f"the job is {record.state}")
+    runners = await site.app.workers.astacks(record.owner)
+    found = [one for one in runners if one.job == id]
+    return found or [one for one in runners if one.kind in ("thread", "async") and one.job]
+
+
+async def login(site: DashboardSite, request: Request) -> Response:
+    """Show the form, or use what it holds. A code in the link is used by the button only: a preview must not use it."""
+    assert site.login is not None
+    if request.method != "POST":
+        return site.bare(request, "login.html", code=request.query_params.get("code", ""), problem="")
+    form, sender = await form_of(request), request.client.host if request.client else "?"
+    role: Role | None = "operator" if site.login.use(form.get("code", "")) else None
+    role = role or site.login.role_of(form.get("token", "").strip())
+    if role is not None and role != "producer":
+        response = to(request, "/")
+        site.login.admit(request, response, role)
+        log.info("%s came in from %s", role, sender)
+        return response
+    status, problem = 403, "This is not the token."
+    if site.login.failed():
+        status, problem = 429, "Too many failed. Wait a second."
+    else:
+        log.warning("a log-in from %s failed", sender)
+        if role is not None:
+            problem = "This token is for programs."
+        elif form.get("code"):
+            problem = "This link was used or is older than five minutes."
+    return site.bare(request, "login.html", status=status, code="", problem=problem)
+
+
+async def logout(site: DashboardSite, request: Request) -> Response:
+    assert site.login is not None
+    response = to(request, "/login")
+    site.login.dismiss(request, response)
     return response

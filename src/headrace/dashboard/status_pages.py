@@ -1,4 +1,4 @@
-"""Pages about the whole: overview, queues, tasks, workers, limits. Each is bounded, whatever is stored.
+"""Pages about the whole: overview, queues, tasks, workers, limits, schedules. Each is bounded, whatever is stored.
 
 Pages about the store itself: its server and what is kept in it, and the cached values.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, tzinfo
 from typing import Any, Literal
 
+import msgspec
 from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -24,24 +26,30 @@ from headrace.dashboard.activity_page import Cause, cause_document, newest_cause
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.figures import NORMAL, SPANS, TimeRange, figures_document
 from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
-from headrace.dashboard.values_shown import link
+from headrace.dashboard.values_shown import duration, link
+from headrace.errors import HeadraceError
 from headrace.model.activity import HIGH_SHARE, NEWEST, act_of, event_of, newest_act
-from headrace.model.notation import iso
+from headrace.model.notation import iso, zone_of
 from headrace.protocol import cache_calls as protocol
-from headrace.protocol import operations
+from headrace.protocol import operations, ticks
 from headrace.protocol.index_pages import WALK, walk
 from headrace.protocol.keys import SCHEMA
 from headrace.protocol.limit_verbs import read_limits
 from headrace.protocol.overviews import QueueFacts, store_load, why
+from headrace.protocol.ticks import HISTORY, ScheduleRecord
+from headrace.schedules.schedule_handle import schedule_document, tick_document, upcoming
+from headrace.schedules.timetables import read_timing, time_of
+from headrace.tasks.bound_task import new_id
 from headrace.tasks.limit import Limit
 
 DEATHS = 20  # workers that were lost, as the overview tells of them
 # Needs that the overview shows at once, and acts among which it looks for those that acknowledge one.
 MOST_NEEDS = 5
 ACTS = 500
-# Tasks and queues that the overview lists; rows of a page of queues.
+# Tasks and queues that the overview lists; rows of a page of queues; of one of limits, cached values or schedules.
 TOP = 6
 PAGE = 100
+LISTED = 50
 CAUSES = 3  # causes of its own that a task's page shows
 LOOK = 1000  # ready jobs that the page of a task looks at, to say why the first one of it waits
 
@@ -228,14 +236,12 @@ async def worker(site: DashboardSite, request: Request) -> Response:
     )  # fmt: skip
 
 
-# Limits of a page, and values of one that its page shows.
-LIMITS = 50
-VALUES = 100
+VALUES = 100  # values of a limit that its page shows
 
 
 async def limits(site: DashboardSite, request: Request) -> Response:
     after = request.query_params.get("after", "")
-    page = await site.read(site.client.arun(read_limits(site.client.keys, (), after, LIMITS)))
+    page = await site.read(site.client.arun(read_limits(site.client.keys, (), after, LISTED)))
     return await site.page(
         request, "limits.html",
         lambda: {"limits": [documents.limit_document(one) for one in page.rows], "next": page.next},
@@ -261,9 +267,7 @@ async def limit(site: DashboardSite, request: Request) -> Response:
     )  # fmt: skip
 
 
-# Cached values of a page, and queues that a full store's page offers to empty.
-ACTS_PAGE = 50
-LONGEST = 3
+LONGEST = 3  # queues that a full store's page offers to empty
 
 
 async def store(site: DashboardSite, request: Request) -> Response:
@@ -291,7 +295,7 @@ async def cache(site: DashboardSite, request: Request) -> Response:
     tag, after = (request.query_params.get(name, "").strip() for name in ("tag", "after"))
     if after and not after.partition("~")[0].isdecimal():
         raise HTTPException(400, f"after={after[:40]!r} is not the `next` of a page.")
-    page = await site.read(site.client.arun(protocol.page(site.client.keys, tag, after, ACTS_PAGE)))
+    page = await site.read(site.client.arun(protocol.page(site.client.keys, tag, after, LISTED)))
 
     def document() -> dict[str, Any]:
         values = [{"name": one.name, "ends": iso(one.end), "bytes": one.size, "tags": one.tags} for one in page.rows]
@@ -299,3 +303,69 @@ async def cache(site: DashboardSite, request: Request) -> Response:
 
     more = link("/cache", {"tag": tag, "after": page.next}) if page.next else ""
     return await site.page(request, "cache.html", document, page=page, tag=tag, after=after, more=more)
+
+
+COMING = 5  # times to come that the page of a schedule shows
+SPARKS = 12  # ticks that the list draws of each schedule
+SHOWN = 10  # ticks that the page of a schedule shows at once; the others are folded
+
+
+class ScheduleRow(msgspec.Struct, frozen=True):
+    """A schedule of the list.
+
+    Attributes:
+        times, zone: when it ticks; a cron expression with its time zone, or an interval without one.
+        due: when its next job is due, microseconds; 0: none is.
+    """
+
+    record: ScheduleRecord
+    times: str
+    zone: str
+    due: int
+
+
+def row_of(record: ScheduleRecord) -> ScheduleRow:
+    timing = read_timing(record.about)
+    times = "cannot be read" if timing is None else timing.cron or f"every {duration(timing.step / 1e6)}"
+    zone = timing.zone if timing is not None and timing.cron else ""
+    due = record.ticks[0][1] if record.ticks and record.state == "active" else 0
+    return ScheduleRow(record, times, zone, due)
+
+
+async def schedules(site: DashboardSite, request: Request) -> Response:
+    after = request.query_params.get("after", "")
+    page = await site.read(site.client.arun(ticks.read_schedules(site.client.keys, (), after, LISTED, ticks=SPARKS)))
+    return await site.page(
+        request, "schedules.html",
+        lambda: {"schedules": [schedule_document(record) for record in page.rows], "next": page.next},
+        rows=[row_of(record) for record in page.rows], count=page.count, after=after,
+        more=link("/schedules", {"after": page.next}) if page.next else "",
+    )  # fmt: skip
+
+
+async def schedule(site: DashboardSite, request: Request) -> Response:
+    name = name_in(request, "schedule")
+    page = await site.read(site.client.arun(ticks.read_schedules(site.client.keys, [name], ticks=HISTORY)))
+    if not page.rows:
+        raise HTTPException(404, f"No schedule {name[:100]!r} is stored.")
+    record = page.rows[0]
+    coming, problem = _coming(record, page.now)
+    return await site.page(
+        request, "schedule.html",
+        lambda: {**schedule_document(record), "ticks": [tick_document(tick) for tick in record.last[::-1]]},
+        row=row_of(record), one=record, coming=coming, problem=problem,
+        history=record.last[::-1], shown=SHOWN, asked=new_id(site.client.keys.shard),
+    )  # fmt: skip
+
+
+def _coming(record: ScheduleRecord, now: int) -> tuple[Sequence[tuple[int, str]], str]:
+    """The next times, each as its zone has it, and why no more than the stored ones are known."""
+    timing, problem = read_timing(record.about), ""
+    zone: tzinfo = UTC
+    try:
+        zone = zone_of(timing.zone if timing is not None else "UTC")
+        times = upcoming(record, now, COMING)
+    except (HeadraceError, ValueError) as error:
+        # The next ones are stored: they are known where nothing can be reckoned.
+        times, problem = [time_of(due) for _, due in record.ticks[:COMING]], str(error)
+    return [(round(at.timestamp() * 1e6), f"{at.astimezone(zone):%a %d %b %H:%M:%S %Z}") for at in times], problem
