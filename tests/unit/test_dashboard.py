@@ -16,7 +16,7 @@ pytest.importorskip("starlette", reason="the extra dashboard is not installed")
 
 from headrace.admin.alarms import AlarmRecord
 from headrace.cli import output
-from headrace.dashboard import svg_plots, values_shown
+from headrace.dashboard import figures, values_shown
 from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of
 from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.needs import Need, needs
@@ -141,7 +141,7 @@ def elements(svg: str) -> list[ET.Element]:
 
 
 def test_a_plot_has_a_bar_for_each_outcome_and_its_numbers_as_a_table() -> None:
-    plot = svg_plots.throughput(course([(90, 10, 0), (0, 0, 0), (5, 0, 0)]))
+    plot = figures.throughput(course([(90, 10, 0), (0, 0, 0), (5, 0, 0)]))
     bars = [one for one in elements(plot.svg) if one.get("class", "").startswith(("failed", "succeeded"))]
     assert [(one.get("class"), one.get("d")) for one in bars] == [
         ("failed", "M0.1 90h.8V100h-.8"),
@@ -158,7 +158,7 @@ def test_a_plot_has_a_bar_for_each_outcome_and_its_numbers_as_a_table() -> None:
 def test_a_plot_marks_the_first_start_of_a_version() -> None:
     began = round(datetime(2026, 11, 23, 0, 1, 30, tzinfo=UTC).timestamp() * 1e6)
     seen = replace(course([(9, 0, 0)] * 3), deploys={"<b>1.2</b>": began, "older": began - 86_400_000_000})
-    for plot in (svg_plots.throughput(seen), svg_plots.waits(seen)):
+    for plot in (figures.throughput(seen), figures.waits(seen)):
         (mark,) = [one for one in elements(plot.svg) if one.get("class") == "mark"]
         assert mark.get("d") == "M1.5 0V100"
         assert plot.deploys == ["<b>1.2</b> 00:01"]
@@ -168,7 +168,7 @@ def test_a_plot_marks_the_first_start_of_a_version() -> None:
 
 
 def test_a_line_has_a_gap_where_nothing_is_known() -> None:
-    plot = svg_plots.waits(course([(1, 0, 0.5), (1, 0, 0.7), (0, 0, 0), (1, 0, 0.6)]))
+    plot = figures.waits(course([(1, 0, 0.5), (1, 0, 0.7), (0, 0, 0), (1, 0, 0.6)]))
     assert len([one for one in elements(plot.svg) if one.get("class") == "line half"]) == 2
     assert plot.rows[1][1:] == [values_shown.DASH, values_shown.DASH]
     assert plot.ticks[0] == "1 s"
@@ -176,22 +176,22 @@ def test_a_line_has_a_gap_where_nothing_is_known() -> None:
 
 def test_a_plot_whose_finer_buckets_have_expired_knows_it() -> None:
     given_ = course([(1, 0, 0.5), (1, 0, 0.7)])
-    assert svg_plots.throughput(given_).exact
+    assert figures.throughput(given_).exact
     coarse = replace(given_, buckets=[given_.buckets[0], replace(given_.buckets[1], exact=False)])
-    assert not svg_plots.throughput(coarse).exact
+    assert not figures.throughput(coarse).exact
 
 
 def test_a_backlog_of_none_was_counted_and_a_range_without_samples_was_not() -> None:
     ready = course([(0, 0, 0)] * 3)
     sampled = replace(ready, buckets=[replace(one, counts={"samples": 2}) for one in ready.buckets])
-    assert not svg_plots.backlog(ready, sampled).empty
-    assert svg_plots.backlog(ready, ready).empty
+    assert not figures.backlog(ready, sampled).empty
+    assert figures.backlog(ready, ready).empty
 
 
 def test_a_plot_begins_at_the_first_datum_and_has_no_slivers() -> None:
-    late = svg_plots.throughput(course([(0, 0, 0)] * 40 + [(3, 0, 0.1)] * 20))
+    late = figures.throughput(course([(0, 0, 0)] * 40 + [(3, 0, 0.1)] * 20))
     assert (len(late.rows), late.rows[-1][0], late.unit) == (20, "00:40", "jobs a minute")
-    fine = svg_plots.throughput(course([(1, 0, 0.1)] * 360))
+    fine = figures.throughput(course([(1, 0, 0.1)] * 360))
     assert (len(fine.rows), fine.unit) == (90, "jobs in 4 minutes")
     assert {row[2] for row in fine.rows} == {"4"}
 
@@ -200,10 +200,10 @@ def test_a_backlog_is_the_mean_of_the_samples_of_all_queues() -> None:
     given_ = course([(0, 0, 0)] * 12)
     ready = [replace(one, counts={"ready": 6} if n == 11 else {}) for n, one in enumerate(given_.buckets)]
     sampled = [replace(one, counts={"samples": 2, "ready": 99} if n else {}) for n, one in enumerate(given_.buckets)]
-    plot = svg_plots.backlog(replace(given_, buckets=ready), replace(given_, buckets=sampled))
+    plot = figures.backlog(replace(given_, buckets=ready), replace(given_, buckets=sampled))
     assert [row[1] for row in plot.rows][:2] == ["3", "0"]
     assert len(plot.rows) == 11, "the plot begins with the first sample"
-    unknown = svg_plots.backlog(given_, given_)
+    unknown = figures.backlog(given_, given_)
     assert unknown.empty
     assert unknown.rows[0][1] == values_shown.DASH
 
@@ -231,13 +231,13 @@ ValueError: no"""
 
 
 def test_an_empty_plot_says_so() -> None:
-    assert svg_plots.throughput(course([(0, 0, 0)] * 4)).empty
-    assert svg_plots.waits(course([(0, 0, 0)] * 4)).empty
+    assert figures.throughput(course([(0, 0, 0)] * 4)).empty
+    assert figures.waits(course([(0, 0, 0)] * 4)).empty
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**9), st.floats(0, 10**7)), min_size=1, max_size=30))
 def test_every_plot_is_drawn_within_its_frame(values: list[tuple[int, int, float]]) -> None:
-    for plot in (svg_plots.throughput(course(values)), svg_plots.waits(course(values))):
+    for plot in (figures.throughput(course(values)), figures.waits(course(values))):
         for one in elements(plot.svg):
             if one.get("class", "").startswith(("failed", "succeeded")):
                 heights = re.findall(r"M\d+\.1 ([\d.]+)h\.8V([\d.]+)h-\.8", one.attrib["d"])

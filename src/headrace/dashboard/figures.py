@@ -1,15 +1,27 @@
-"""What workers counted, ready to be drawn: courses over time, and totals by task. Reads statistics, draws nothing."""
+"""What workers counted: courses over time, totals by task, and plots of them.
+
+1. :class:`Course` and :class:`TaskFigures`: statistics of one label over a range, and figures of each task or queue.
+2. :class:`Plot`: an SVG that the server draws whole: the stylesheet has the colours, a table beside it has the numbers.
+   It is stretched to its place, so it holds no text: the page has the labels, in the page's size. Pure.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 import msgspec
+from markupsafe import Markup, escape
+from msgspec.structs import replace
 
 from headrace.app import Headrace
+from headrace.dashboard.values_shown import DASH, count, cut, duration, short
+from headrace.model.notation import utc
 from headrace.stats.reading import Bucket, series_document
 from headrace.stats.resolutions import QUEUES, TASKS, WRONG, Every, histogram_of
 from headrace.store.client import Client, then
@@ -114,14 +126,13 @@ class Course(msgspec.Struct, frozen=True):
         return series_document(self.label, self.span.every, self.whole, self.buckets)
 
 
-def _label(kind: str, name: str) -> str:
-    root = QUEUES if kind == "queues" else TASKS
-    return f"{root}/{name}" if name else root
+_ROOTS = {"tasks": TASKS, "queues": QUEUES}
 
 
 async def course(app: Headrace, way: Client, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
     end = time.time()
-    reading = app.stats.find(_label(kind, name), end - span.seconds, end, every=span.every, inclusive=True)
+    label = f"{_ROOTS[kind]}/{name}" if name else _ROOTS[kind]
+    reading = app.stats.find(label, end - span.seconds, end, every=span.every, inclusive=True)
     buckets = await way.adrive(then(reading.learn_series(), lambda _: reading.series()))
     whole = together(buckets)
     return Course(span, reading.label, buckets, whole, figures_of(name, whole))
@@ -140,7 +151,207 @@ def together(buckets: Sequence[Bucket]) -> Bucket:
 
 async def table(app: Headrace, way: Client, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:
     """Figures of tasks or queues within a range, at most ``MOST``, those counted last. Cost: one round trip."""
-    root = app.stats.find(_label(kind, ""), time.time() - span.seconds, every=span.edges)
+    root = app.stats.find(_ROOTS[kind], time.time() - span.seconds, every=span.edges)
     totals = await way.adrive(root.totals_below(MOST))
     found = [figures_of(name, totals[name]) for name in sorted(totals)]
     return [one for one in found if one.started]
+
+
+HEIGHT = 100.0
+# Buckets of one plot at least, and at most: finer ones are drawn together.
+FEWEST = 10
+MOST_BARS = 90
+# What stands between texts while they are escaped together: no text of ours holds it.
+_CELL = "\x1f"
+_ROW = "\x1e"
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One row of values, None where nothing is known; ``kind`` is its class in the stylesheet."""
+
+    name: str
+    kind: str
+    values: Sequence[float | None]
+
+
+class Plot(msgspec.Struct, frozen=True):
+    """A plot and all that is written around it.
+
+    Attributes:
+        title, unit: what is drawn, and in what.
+        svg: the drawing.
+        ticks: the labels of the vertical axis, from the top down to zero.
+        times: the labels of the horizontal axis.
+        series: what is drawn, for the legend.
+        rows: time, then the value of each series as text: the same numbers as a table.
+        deploys: versions of code that started first in this range, each with its time.
+        exact: False when finer buckets had expired.
+        empty: whether there is nothing to draw.
+    """
+
+    title: str
+    unit: str
+    svg: Markup
+    ticks: Sequence[str]
+    times: Sequence[str]
+    series: Sequence[Series]
+    rows: Sequence[Sequence[str]]
+    deploys: Sequence[str]
+    exact: bool
+    empty: bool
+
+    @property
+    def body(self) -> Markup:
+        """The rows as those of a table's body: a year has hundreds, and a template would escape each of their cells."""
+        text = str(escape(_ROW.join(_CELL.join(row) for row in self.rows)))
+        cells = text.replace(_CELL, "</td><td>").replace(_ROW, "</td></tr><tr><td>")
+        # Escaped as a whole before the tags came in.
+        return Markup(f"<tr><td>{cells}</td></tr>") if self.rows else Markup()  # noqa: S704
+
+
+def drawn(course: Course) -> tuple[Sequence[Bucket], str]:
+    """The buckets of a plot from the first datum on, some together where they would be slivers; and how long one is."""
+    buckets, every = course.buckets, course.span.every
+    first = next((n for n, one in enumerate(buckets) if one.histograms or any(one.counts.values())), 0)
+    buckets = buckets[max(0, min(first, len(buckets) - FEWEST)) :]
+    step = math.ceil(len(buckets) / MOST_BARS)
+    if step <= 1:
+        return buckets, f"a {every}"
+    ends = range(len(buckets), 0, -step)
+    return [together(buckets[max(0, end - step) : end]) for end in ends][::-1], f"in {step} {every}s"
+
+
+def throughput(course: Course) -> Plot:
+    buckets, each = drawn(course)
+    failed = [float(summed(one, WRONG)) for one in buckets]
+    done = [float(summed(one, ("succeeded",))) for one in buckets]
+    series = [Series("failed", "failed", failed), Series("succeeded", "succeeded", done)]
+    top = _round_up(max(map(sum, zip(failed, done, strict=True))))
+    return _plot("Throughput", f"jobs {each}", course, buckets, series, top, bars, count, short)
+
+
+def waits(course: Course, field: str = "wait", title: str = "Wait before a start") -> Plot:
+    buckets, _ = drawn(course)
+    found = [one.histogram(field) for one in buckets]
+    series = [
+        Series("p95", "most", [one.percentile(95) if one.count else None for one in found]),
+        Series("p50", "half", [one.percentile(50) if one.count else None for one in found]),
+    ]
+    longest = max(value or 0.0 for value in series[0].values)
+    top = next((float(step) for step in _STEPS if step >= longest), math.ceil(longest / 14400) * 14400.0)
+    return _plot(title, "seconds", course, buckets, series, top, lines, duration, duration)
+
+
+def backlog(course: Course, sampled: Course) -> Plot:
+    """Ready jobs in the mean of the samples of each bucket. ``sampled``: of all queues, whose buckets count samples."""
+    ready = {one.start: one["ready"] for one in course.buckets}
+    both = [
+        replace(one, counts={"ready": ready.get(one.start, 0), "samples": one["samples"]}, histograms={})
+        for one in sampled.buckets
+    ]
+    buckets, _ = drawn(replace(sampled, buckets=both))
+    series = [
+        Series("ready", "waiting", [one["ready"] / one["samples"] if one["samples"] else None for one in buckets])
+    ]
+    top = _round_up(max(value or 0.0 for value in series[0].values))
+    return _plot("Backlog", "ready jobs", course, buckets, series, top, lines, short, short)
+
+
+Draw = Callable[[Sequence[Series], float], list[str]]
+Say = Callable[[float], str]
+
+
+def _plot(
+    title: str, unit: str, course: Course, buckets: Sequence[Bucket], series: list[Series], top: float, draw: Draw,
+    say: Say, tick: Say,
+) -> Plot:  # fmt: skip
+    labels = [_label(bucket.start, course.span) for bucket in buckets]
+    rows = [
+        [label, *(DASH if one.values[n] is None else say(one.values[n] or 0.0) for one in series)]
+        for n, label in enumerate(labels)
+    ]
+    hints = [
+        f"{row[0]}: " + ", ".join(f"{text} {one.name}" for one, text in zip(series, row[1:], strict=True))
+        for row in rows
+    ]
+    began = [(name, utc(at)) for name, at in course.deploys.items()]
+    marks = [
+        (n, name) for n, one in enumerate(buckets) for name, at in began if at is not None and one.start <= at < one.end
+    ]
+    for n, name in marks:
+        hints[n] += f", first start of {name}"
+    times = [labels[n] for n in sorted({0, len(labels) // 2, len(labels) - 1})]
+    exact = all(bucket.exact for bucket in buckets)
+    # A mean of 0 was measured; a sum of 0 was not.
+    empty = not any(value or (value is not None and draw is lines) for one in series for value in one.values)
+    ticks = [tick(top), tick(top / 2), "0"]
+    parts = [f'<path class="mark" d="M{n}.5 0V100"/>' for n, _ in marks]
+    svg = _svg(draw.__name__, draw(series, top) + parts, hints)
+    deploys = [f"{cut(name, 20)} {labels[n]}" for n, name in marks]
+    return Plot(title, unit, svg, ticks, times, series, rows[::-1], deploys, exact, empty)
+
+
+def _label(at: datetime, span: TimeRange) -> str:
+    return f"{at:%H:%M}" if span.seconds <= 86400 else f"{at:%d %b %H:%M}" if span.every == "hour" else f"{at:%d %b %Y}"
+
+
+def bars(series: Sequence[Series], top: float) -> list[str]:
+    paths: dict[str, list[str]] = {one.kind: [] for one in series}
+    last = len(series[0].values) - 1
+    for n in range(last + 1):
+        y = HEIGHT
+        for one in series:
+            high = (one.values[n] or 0.0) / top * HEIGHT
+            if high <= 0:
+                continue
+            # A single failure among thousands must not vanish.
+            high = max(high, 1.5)
+            bottom, y = y, max(0.0, y - high)
+            # The last bucket is unfinished, and lighter.
+            kind = f"{one.kind} unfinished" if n == last else one.kind
+            paths.setdefault(kind, []).append(f"M{n}.1 {_short(y)}h.8V{_short(bottom)}h-.8")
+    return [f'<path class="{kind}" d="{"".join(path)}"/>' for kind, path in paths.items() if path]
+
+
+def _short(height: float) -> str:
+    return f"{round(height, 1):g}"
+
+
+def lines(series: Sequence[Series], top: float) -> list[str]:
+    parts: list[str] = []
+    for one in series:
+        for known, piece in groupby(enumerate(one.values), lambda place: place[1] is not None):
+            if not known:
+                continue
+            points = [(n + 0.5, HEIGHT - min((value or 0.0) / top, 1.0) * HEIGHT) for n, value in piece]
+            if len(points) == 1:
+                points = [(points[0][0] - 0.3, points[0][1]), (points[0][0] + 0.3, points[0][1])]
+            path = " ".join(f"{x:g} {_short(y)}" for x, y in points)
+            area = f"M{points[0][0]:g} {HEIGHT:g} L{path} L{points[-1][0]:g} {HEIGHT:g}z"
+            parts += [f'<path class="area {one.kind}" d="{area}"/>', f'<path class="line {one.kind}" d="M{path}"/>']
+    return parts
+
+
+def _svg(kind: str, parts: Sequence[str], hints: Sequence[str]) -> Markup:
+    hits = "".join(
+        f'<rect x="{n}" width="1" height="100"><title>{hint}</title></rect>'
+        for n, hint in enumerate(str(escape(_CELL.join(hints))).split(_CELL))
+        if hint
+    )
+    grid = '<path class="rule" d="M0 50H{0}M0 .5H{0}M0 100H{0}"/>'.format(len(hints))
+    # Numbers, our own class names, and hints that are escaped.
+    drawing = Markup(grid + "".join(parts) + (f'<g class="hit">{hits}</g>' if hits else ""))  # noqa: S704
+    head = Markup('<svg class="{}" viewBox="0 0 {} 100" preserveAspectRatio="none" aria-hidden="true">').format(
+        kind, len(hints)
+    )
+    return head + drawing + Markup("</svg>")
+
+
+def _round_up(value: float) -> float:
+    if value <= 4:
+        return 2.0 if value <= 2 else 4.0
+    size = 10.0 ** math.floor(math.log10(value))
+    return next(step * size for step in (1, 2, 4, 5, 6, 8, 10) if step * size >= value)
+
+
+_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 4, 10, 20, 60, 120, 240, 600, 1200, 3600, 7200)

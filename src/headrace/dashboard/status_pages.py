@@ -21,7 +21,7 @@ from headrace.admin.event_log import ActLog
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import LoadQuestion
 from headrace.admin.workers import named
-from headrace.dashboard import needs, svg_plots
+from headrace.dashboard import figures, needs
 from headrace.dashboard.activity_page import Cause, cause_document, newest_causes
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.figures import NORMAL, SPANS, TimeRange, figures_document
@@ -82,7 +82,7 @@ async def overview(site: DashboardSite, request: Request) -> Response:
         request, "overview.html", document, frame=frame, span=span, needs=found,
         open=[need for need in found if not need.by], most=MOST_NEEDS, total=course.total,
         minutes=span.seconds / 60,
-        plots=[svg_plots.throughput(course), svg_plots.backlog(lines, lines), svg_plots.waits(course)],
+        plots=[figures.throughput(course), figures.backlog(lines, lines), figures.waits(course)],
         slow=sorted(tasks, key=lambda one: -one.total)[:TOP],
         lines=_by_need(frame)[:TOP], served=frame.overview.served,
     )  # fmt: skip
@@ -103,19 +103,19 @@ async def queues(site: DashboardSite, request: Request) -> Response:
         site.table(span, "queues"),
         site.reading(("load",), lambda: site.client.arun(store_load(site.client.keys)), AGE),
     )
-    figures = {one.name: one for one in table}
+    counted = {one.name: one for one in table}
     found = _by_need(frame) if after is None else [one for one in frame.queues if one.name > after]
     rows = found[:PAGE]
     by_name = "" if len(found) <= PAGE else rows[-1].name if after is not None else ""
     return await site.page(
         request, "queues.html",
         lambda: {"now": iso(frame.now), "queues": [_queue_document(one, frame) for one in rows]},
-        frame=frame, rows=rows, figures=figures, span=span, count=len(frame.queues),
+        frame=frame, rows=rows, figures=counted, span=span, count=len(frame.queues),
         served=frame.overview.served, named=after is not None, more=len(found) > PAGE, after=by_name,
         # Seconds until the jobs of a queue have started, as many at once as run now.
         drains={
-            one.name: one.size * figures[one.name].mean / running
-            for one in rows if one.name in figures and (running := load.running.of(one.name))
+            one.name: one.size * counted[one.name].mean / running
+            for one in rows if one.name in counted and (running := load.running.of(one.name))
         },
     )  # fmt: skip
 
@@ -151,7 +151,7 @@ async def queue(site: DashboardSite, request: Request) -> Response:
         },
         frame=frame, queue=found, load=load, course=course,
         pause=pause, span=span, waits=waits,
-        plots=[svg_plots.backlog(course, lines), svg_plots.throughput(course), svg_plots.waits(course)],
+        plots=[figures.backlog(course, lines), figures.throughput(course), figures.waits(course)],
         next_jobs=page.rows,
         workers=[worker for worker in frame.live if name in worker.queues],
     )  # fmt: skip
@@ -201,7 +201,7 @@ async def task(site: DashboardSite, request: Request) -> Response:
     frame, course = await asyncio.gather(site.frames.get(), site.course(span, "tasks", name))
     causes, waits = await asyncio.gather(_causes_of(site, name, course.total.failed), _first_of(site, frame, name))
     fails = needs.why_task(name, course.total, causes[0].line if causes else "", HIGH_SHARE)
-    plots = [svg_plots.throughput(course), svg_plots.waits(course, "run", "Run"), svg_plots.waits(course)]
+    plots = [figures.throughput(course), figures.waits(course, "run", "Run"), figures.waits(course)]
     return await site.page(
         request, "task.html",
         lambda: {
