@@ -16,7 +16,6 @@ _PARTIAL = "a list without home shows the other shards (docs/cluster.md)"
 _ONE = "the store of an old layout, which it makes, has one shard; of several the command tells of each"
 _TAP = "it holds the first claim, which may be that of another shard than its job's"
 _KNOWN = "its producer knows no limit, so its jobs live anywhere, and wait in no lane (docs/design/limits.md)"
-_HEADS = "priorities and strict order hold by the heads of the shards (docs/cluster.md)"
 _OPERATION = "a bulk operation is a job on each shard (docs/cluster.md), and each shard counts up to its own bound"
 _OWN = "it says itself how many shards there are"
 _HOOKS = "each shard calls a hook once a second (docs/events.md)"
@@ -108,5 +107,4 @@ REASONS: dict[str, str] = {
     "tests/system/test_web.py::test_a_hundred_readers_of_changes_share_one_connection": _HOME,
     "tests/system/test_why_live.py::test_a_job_that_is_cancelled_while_its_worker_does_not_answer": _SLEEPS,
     "tests/system/test_worker_path.py::test_jobs_of_a_paused_queue_wake_no_worker_and_each_worker_learns": _TRIPS,
-    "tests/system/test_worker_path.py::test_strict_order_and_then_priority_decide_what_starts_first": _HEADS,
 }

@@ -102,6 +102,16 @@ def test_each_state_has_its_pages_and_count(app: Headrace) -> None:
     assert app.jobs.handle(app.jobs.page("failed")[0]).task == "noop"
 
 
+def test_jobs_that_wait_for_their_turn_are_listed_by_their_key_alone(app: Headrace) -> None:
+    task = app.tasks["noop"].options(key="k", ordered=True)
+    first, second = task.enqueue(), task.enqueue()
+    assert (first.state, second.state) == ("ready", "blocked")
+    assert walk(app, "blocked", key="k") == [second.id]
+    unkeyed = app.jobs.page("blocked")
+    assert (list(unkeyed), unkeyed.count, unkeyed.next) == ([], 1, None)
+    assert walk(app, "blocked", key="other") == []
+
+
 @pytest.mark.usefixtures("loaded")
 def test_a_filter_looks_at_a_bounded_number_and_goes_on_where_it_stopped(app: Headrace) -> None:
     noop, other = app.tasks["noop"], app.tasks["other"]

@@ -180,6 +180,17 @@ class Fleet:
         with connect(self.url.partition("?shards")[0]) as client:
             return any(client.pubsub_numsub(self.app.client.keys.mail(owner))[0][1] for owner in owners)
 
+    def kill_each_role(self, every: int) -> None:
+        """Two workers run what there is; each time that so many jobs more have ended, one of them dies, in each role."""
+        # What a whole worker held comes back when its lease is over.
+        self.settings["lease"] = LEASE
+        workers = [self.worker(processes=2) for _ in range(2)]
+        for number, role in enumerate(("runner", "worker", "dispatcher", "supervisor"), 1):
+            self.until(lambda wanted=every * number: len(self.ledger.ends()) >= wanted)
+            worker = workers.pop(0)
+            worker.kill(role)
+            workers.append(self.worker(processes=2) if role in ("supervisor", "worker") else worker)
+
     def enqueue(self, task: str, *args: Any, **options: Any) -> Job[Any]:
         return self.app.by_name(task, **options).enqueue(*args)
 

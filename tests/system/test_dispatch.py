@@ -10,13 +10,11 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-import redis
 
 from headrace.errors import JobFailed, NotFound, StateError
 from headrace.model.job import State
-from headrace.worker.dispatcher.local_queues import MOST
 from tests.servers import Server
-from tests.system.fleet import LEASE, PATIENCE, Fleet, Worker
+from tests.system.fleet import PATIENCE, Fleet, Worker
 
 
 def in_order(fleet: Fleet, ids: dict[str, list[str]], *, apart: bool = True) -> None:
@@ -66,27 +64,6 @@ def test_jobs_of_one_key_run_in_order_in_a_worker_of_every_kind(fleet: Fleet) ->
     assert len(set().union(*pids)) > 1
 
 
-def test_jobs_that_wait_for_their_runner_may_be_cancelled_and_may_expire(fleet: Fleet, tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    fleet.worker(processes=2)
-    first = fleet.enqueue("process.gate", str(go), key="k")
-    fleet.started(first)
-    cancelled = fleet.enqueue("process.add", 1, 1, key="k")
-    expired = fleet.enqueue("process.add", 1, 1, key="k", expires=5)
-    last = fleet.enqueue("process.add", 2, 2, key="k")
-    fleet.until(lambda: last.state is State.RUNNING)
-    assert cancelled.cancel()
-    fleet.until(lambda: cancelled.state is State.CANCELLED)
-    over = expired.refresh().created_us + 5_100_000
-    fleet.until(lambda: fleet.app.overview().now > over)
-    # A worker knows the time from its last claim, and no better than that was quick: of this one it is late enough.
-    assert fleet.enqueue("process.add", 2, 2).result(timeout=PATIENCE) == 4
-    go.touch()
-    assert last.result(timeout=PATIENCE) == 4
-    assert fleet.ended(expired).state is State.CANCELLED
-    assert fleet.ledger.starts(cancelled.id) == fleet.ledger.starts(expired.id) == []
-
-
 def test_ordered_jobs_of_one_key_run_one_at_a_time_whichever_worker_runs_them(fleet: Fleet) -> None:
     for _ in range(2):
         fleet.worker(kinds="process,async", processes=2, concurrency=2)
@@ -114,30 +91,13 @@ def test_who_sleeps_is_woken_for_the_next_of_a_key(
     fleet.started(first)
     second = fleet.enqueue("process.add", 1, 1, key="k", ordered=True, queue="two")
     assert (second.state, fleet.app.jobs.count("blocked")) == (State.BLOCKED, 1)
-    assert [record.id for record in fleet.app.jobs.page("blocked", key="k")] == [second.id]
-    unkeyed = fleet.app.jobs.page("blocked")
-    assert (list(unkeyed), unkeyed.count, unkeyed.next) == ([], 1, None)
-    assert [record.id for record in fleet.app.jobs.page("running", key="k")] == [first.id]
-    assert list(fleet.app.jobs.page("running", key="other")) == []
     go.touch()
     assert second.result(timeout=PATIENCE) == 2
 
 
-def ends_with_its_lease(fleet: Fleet, role: str) -> None:
-    """What a whole worker held comes back when its lease is over, so that one has to be short."""
-    if role == "worker":
-        fleet.settings["lease"] = LEASE
-
-
 def test_kills_leave_no_ordered_job_behind_and_none_before_its_turn(fleet: Fleet) -> None:
-    ends_with_its_lease(fleet, "worker")
     ids = load(fleet, "process.nap", 4, 20, 0.03, ordered=True, max_crashes=10)
-    workers = [fleet.worker(processes=2) for _ in range(2)]
-    for number, role in enumerate(("runner", "worker", "dispatcher", "supervisor"), 1):
-        fleet.until(lambda wanted=12 * number: len(fleet.ledger.ends()) >= wanted)
-        worker = workers.pop(0)
-        worker.kill(role)
-        workers.append(fleet.worker(processes=2) if role in ("supervisor", "worker") else worker)
+    fleet.kill_each_role(every=12)
     fleet.drained(60)
     assert fleet.app.jobs.count("blocked") == 0
     ends = [line.id for line in fleet.ledger.ends()]
@@ -145,55 +105,6 @@ def test_kills_leave_no_ordered_job_behind_and_none_before_its_turn(fleet: Fleet
         # A job may have run again after its end was written here; of each the first end counts.
         assert list(dict.fromkeys(id for id in ends if id in mine)) == mine
     fleet.check()
-
-
-def waiting_behind(fleet: Fleet, go: Path) -> tuple[Worker, dict[str, list[str]]]:
-    """A worker with one job that runs until ``go`` is there, and others of its key that wait for the same runner."""
-    worker = fleet.worker(processes=2)
-    first = fleet.enqueue("process.gate", str(go), key="k")
-    fleet.started(first)
-    rest = [fleet.enqueue("process.add", n, n, key="k") for n in range(20)]
-    fleet.until(lambda: all(job.state is State.RUNNING for job in rest))
-    return worker, {"k": [first.id, *(job.id for job in rest)]}
-
-
-def test_a_stop_hands_back_what_waits_for_a_runner_uncharged(fleet: Fleet, tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    worker, ids = waiting_behind(fleet, go)
-    worker.terminate()
-    fleet.until(lambda: fleet.app.overview().states["ready"] == 20)
-    go.touch()
-    assert worker.wait() == 0
-    fleet.worker()
-    fleet.drained()
-    in_order(fleet, ids)
-    assert {line.attempt for line in fleet.ledger.starts()} == {1}
-
-
-@pytest.mark.parametrize("role", ["dispatcher", "worker"])
-def test_a_kill_loses_nothing_that_waits_for_a_runner(fleet: Fleet, tmp_path: Path, role: str) -> None:
-    go = tmp_path / "go"
-    ends_with_its_lease(fleet, role)
-    worker, ids = waiting_behind(fleet, go)
-    go.touch() if role == "dispatcher" else None
-    worker.kill(role)
-    go.touch()
-    if role == "worker":
-        fleet.worker()
-    fleet.drained()
-    assert set(fleet.ledger.counts("E")) == set(ids["k"])
-
-
-def test_what_waits_for_a_runner_that_dies_runs_in_order_on_the_next(fleet: Fleet, tmp_path: Path) -> None:
-    _, ids = waiting_behind(fleet, tmp_path / "never")
-    (running,) = {line.pid for line in fleet.ledger.starts()}
-    os.kill(running, signal.SIGKILL)
-    (tmp_path / "never").touch()
-    fleet.drained()
-    starts = [line.id for line in fleet.ledger.starts()]
-    # The one that was killed begins again; where it comes among the others is not promised.
-    assert [id for id in starts if id != ids["k"][0]] == ids["k"][1:]
-    assert starts.count(ids["k"][0]) == 2
 
 
 def at_once(fleet: Fleet, worker: Worker, kind: str = "process") -> int:
@@ -223,20 +134,6 @@ def test_resizing_under_keyed_load_loses_nothing_runs_nothing_twice_and_keeps_th
     assert {line.attempt for line in fleet.ledger.starts()} == {1}
     fleet.until(lambda: len(worker.runners()) == 4)
     fleet.check()
-
-
-def test_a_removed_runner_finishes_what_it_runs(fleet: Fleet, tmp_path: Path) -> None:
-    worker = fleet.worker(processes=3)
-    jobs = [fleet.enqueue("process.gate", str(tmp_path / "go")) for _ in range(3)]
-    for job in jobs:
-        fleet.started(job)
-    fleet.app.workers.scale(worker.place, 1)
-    fleet.until(lambda: at_once(fleet, worker) == 1)
-    assert len(worker.runners()) == 3
-    (tmp_path / "go").touch()
-    assert [job.result(timeout=PATIENCE) for job in jobs] == [1, 1, 1]
-    fleet.until(lambda: len(worker.runners()) == 1)
-    assert fleet.enqueue("process.add", 1, 2).result(timeout=PATIENCE) == 3
 
 
 def test_signals_add_and_remove_a_runner_and_the_size_outlives_the_dispatcher(fleet: Fleet) -> None:
@@ -332,48 +229,24 @@ def test_a_broadcast_waits_for_a_runner_and_ends_with_its_worker(fleet: Fleet, t
     fleet.check()
 
 
-@pytest.mark.parametrize("role", ["dispatcher", "worker"])
-def test_a_broadcast_to_a_worker_that_is_killed_ends(fleet: Fleet, tmp_path: Path, role: str) -> None:
-    ends_with_its_lease(fleet, role)
-    worker = fleet.worker()
-    first = fleet.enqueue("process.gate", str(tmp_path / "go"))
-    fleet.started(first)
-    (job,) = fleet.app.by_name("process.add").broadcast(1, 1)
-    worker.kill(role)
-    (tmp_path / "go").touch()
-    if role == "worker":
-        fleet.worker()
-    assert fleet.ended(job).state in (State.CANCELLED, State.FAILED)
-    assert first.result(timeout=PATIENCE) >= 1
-    fleet.check()
-
-
-def test_who_was_called_asks_until_nothing_is_left_and_then_sleeps(
-    server: Server, new_fleet: Callable[..., Fleet], client: redis.Redis
+def test_one_that_has_no_room_leaves_what_it_passes_over_to_one_that_has(
+    server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path
 ) -> None:
-    """It once asked for ever, as fast as it could."""
-    fleet = new_fleet(server.url, lease=4.0)
-    fleet.worker()
-    (job,) = fleet.app.by_name("process.add").broadcast(1, 1)
-    assert job.result(timeout=PATIENCE) == 2
-
-    def calls(name: str) -> int:
-        return int(client.info("commandstats").get(f"cmdstat_{name}", {"calls": 0})["calls"])
-
-    fleet.until(lambda: fleet.app.overview().states["running"] == 0)
-    renewed, claimed = calls("evalsha"), calls("zpopmin")
-    # Only renewals are said by now, each a script that takes nothing from a line; and our own looks.
-    fleet.until(lambda: calls("evalsha") >= renewed + 5)
-    assert calls("zpopmin") <= claimed + 2
-
-
-def test_what_waits_for_a_runner_is_bounded_and_the_rest_stays_on_the_server(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.worker(processes=2)
-    first = fleet.enqueue("process.gate", str(tmp_path / "go"), key="k")
-    fleet.started(first)
-    rest = fleet.enqueue_many("process.add", [(n, n) for n in range(3 * MOST)], key="k")
-    fleet.until(lambda: fleet.app.overview().states["running"] >= MOST)
-    assert fleet.app.overview().states["running"] <= MOST + 3
+    """The next renewal, which would tell as well, comes after the test."""
+    fleet = new_fleet(server.url, lease=300)
+    full = fleet.worker(kinds="process,async", processes=1)
+    running = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    fleet.started(running)
+    # It knows that process jobs wait, since one does, and passes over them.
+    behind = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    assert fleet.enqueue("async.add", 1, 1).result(timeout=60) == 2
+    other = fleet.worker(kinds="process", processes=1)
+    fleet.started(behind)
+    assert {line.pid for line in fleet.ledger.starts(behind.id)} <= set(other.runners())
+    third = fleet.worker(kinds="process", processes=2)
+    for _ in range(4):
+        job = fleet.enqueue("process.pid")
+        assert job.result(timeout=60) in third.runners()
     (tmp_path / "go").touch()
-    fleet.drained()
-    in_order(fleet, {"k": [first.id, *(job.id for job in rest)]})
+    assert running.result(timeout=60) == behind.result(timeout=60) == 1
+    assert full.alive

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
 from tests.servers import Server
-from tests.system.fleet import LEASE, PATIENCE, Fleet
+from tests.system.fleet import PATIENCE, Fleet
 
 # Of each job the ids of those that it follows.
 Graph = dict[str, list[str]]
@@ -44,14 +44,8 @@ def none_before_its_time(fleet: Fleet, graph: Graph) -> None:
 
 
 def test_kills_leave_none_behind_and_none_before_its_time(fleet: Fleet) -> None:
-    fleet.settings["lease"] = LEASE
     graph = chains(fleet, 4, 24, max_crashes=10)
-    workers = [fleet.worker(processes=2) for _ in range(2)]
-    for number, role in enumerate(("runner", "worker", "dispatcher", "supervisor"), 1):
-        fleet.until(lambda wanted=16 * number: len(fleet.ledger.ends()) >= wanted)
-        worker = workers.pop(0)
-        worker.kill(role)
-        workers.append(fleet.worker(processes=2) if role in ("supervisor", "worker") else worker)
+    fleet.kill_each_role(every=16)
     until_all_ended(fleet, graph)
     none_before_its_time(fleet, graph)
     assert fleet.app.jobs.count("blocked") == 0

@@ -23,6 +23,7 @@ import redis
 
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
+from tests.processes import lives
 from tests.system.fleet import PATIENCE, Fleet, Worker, send
 from tests.system.tap import Tap
 
@@ -122,7 +123,11 @@ def test_a_kill_while_it_runs(fleet: Fleet, role: str, tmp_path: Path) -> None:
     worker = fleet.worker()
     job = fleet.enqueue("process.gate", str(tmp_path / "go"))
     fleet.started(job)
+    (runner,) = worker.runners()
     _kill(fleet, worker, role)
+    # Nothing runs on that nobody could settle: the old runner is ended first.
+    fleet.started(job, times=2)
+    assert not lives(runner)
     (tmp_path / "go").touch()
     assert job.result(timeout=PATIENCE) == 2
     _settled(fleet, worker, job, "running", role)

@@ -46,39 +46,6 @@ def test_the_job_of_a_killed_runner_restarts_at_once(patient: Fleet, tmp_path: P
     assert worker.dispatcher() == dispatcher
 
 
-def test_work_sent_ahead_to_a_killed_runner_burns_nothing(patient: Fleet, tmp_path: Path) -> None:
-    """Only the job that ran is a suspect: the tickets left in the pipe say which had not started."""
-    worker = patient.worker(settings={"prefetch_seconds": 1})
-    # So tiny that a whole claim is sent ahead.
-    for job in patient.enqueue_many("process.nap", [(0.0,)] * 50):
-        job.result(timeout=60)
-    send(worker.runners(), signal.SIGSTOP)
-    jobs = patient.enqueue_many("process.nap", [(0.0,)] * 500)
-    patient.until(lambda: jobs[0].state is State.RUNNING)
-    worker.kill("runner")
-    patient.drained()
-    starts = patient.ledger.counts()
-    assert {starts[job.id] for job in jobs} == {1}
-    assert {(job.state, job.refresh().crashes) for job in jobs} == {(State.SUCCEEDED, 0)}
-
-
-def test_a_killed_dispatcher_is_replaced_and_its_jobs_taken_over_at_once(patient: Fleet, tmp_path: Path) -> None:
-    worker = patient.worker(processes=2)
-    jobs = [patient.enqueue("process.gate", str(tmp_path / "go")) for _ in range(2)]
-    for job in jobs:
-        patient.started(job)
-    old = worker.runners()
-    worker.kill("dispatcher")
-    for job in jobs:
-        patient.started(job, times=2)
-    # Nothing runs that nobody could settle: the old runners were ended first.
-    assert not set(old) & set(worker.runners())
-    (tmp_path / "go").touch()
-    assert [job.result(timeout=60) for job in jobs] == [2, 2]
-    assert [job.refresh().crashes for job in jobs] == [1, 1]
-    assert len(patient.app.overview().workers) == 1
-
-
 @pytest.fixture
 def full(tmp_path: Path) -> Path:
     """While this file exists, the system has no room for another process."""
@@ -124,53 +91,6 @@ def test_a_worker_that_can_fork_nothing_still_stops(patient: Fleet, full: Path) 
     patient.until(lambda: refused(worker))
     worker.terminate()
     assert worker.wait() == 0
-
-
-def test_a_dispatcher_that_is_killed_again_and_again_still_gets_the_work_done(patient: Fleet) -> None:
-    worker = patient.worker(processes=2)
-    jobs = patient.enqueue_many("process.nap", [(0.05,)] * 60, max_crashes=20)
-    for _ in range(4):
-        patient.until(lambda: patient.app.overview().workers and worker.runners())
-        worker.kill("dispatcher")
-    patient.drained(60)
-    assert {job.state for job in jobs} == {State.SUCCEEDED}
-    assert max(job.refresh().crashes for job in jobs) <= 4
-
-
-def test_when_the_supervisor_dies_nothing_is_left_and_the_job_is_settled(patient: Fleet, tmp_path: Path) -> None:
-    worker = patient.worker(kinds="process,thread,async", processes=2)
-    jobs = [patient.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in ("process", "thread", "async")]
-    for job in jobs:
-        patient.started(job)
-    worker.kill("supervisor")
-    worker.wait()
-    # Its dispatcher said what it knew and left: nobody waits for a lease.
-    assert not patient.app.overview().workers
-    assert {job.state for job in jobs} == {State.READY}
-    assert {job.refresh().crashes for job in jobs} == {1}
-    patient.worker(kinds="process,thread,async")
-    (tmp_path / "go").touch()
-    assert [job.result(timeout=60) for job in jobs] == [2, 2, 2]
-
-
-def test_dead_workers_are_reclaimed_at_the_end_of_their_leases(fleet: Fleet, tmp_path: Path) -> None:
-    jobs = fleet.enqueue_many("process.gate", [(str(tmp_path / "go"),)] * 6)
-    lost = [fleet.worker(processes=2, queues=f"default,q{n}") for n in range(3)]
-    for job in jobs:
-        fleet.started(job)
-    fleet.worker(processes=6)
-    killed = fleet.app.overview().now
-    for worker in lost:
-        worker.kill("worker")
-    for job in jobs:
-        fleet.started(job, times=2)
-        (first,) = (one for one in job.attempts() if one.number == 1)
-        # The promise is the lease plus one second; the rest, of less than a lease, is for a machine that does other things too.
-        assert first.ended_us - killed < (fleet.settings["lease"] + 1 + 5) * 1_000_000
-    (tmp_path / "go").touch()
-    assert [job.result(timeout=60) for job in jobs] == [2] * 6
-    assert {job.refresh().crashes for job in jobs} == {1}
-    fleet.until(lambda: len(fleet.app.overview().workers) == 1)
 
 
 def test_a_worker_that_sleeps_beyond_its_lease_is_refused(fleet: Fleet, tmp_path: Path) -> None:
@@ -220,20 +140,6 @@ def test_the_runners_of_a_dispatcher_that_sleeps_end_before_its_lease(fleet: Fle
     assert "killing its runners" in zombie.log()
 
 
-def test_a_dispatcher_that_slept_alone_hands_back_what_ran(fleet: Fleet, tmp_path: Path) -> None:
-    worker = fleet.worker()
-    job = fleet.enqueue("process.gate", str(tmp_path / "go"))
-    fleet.started(job)
-    asleep = worker.dispatcher()
-    send([asleep], signal.SIGSTOP)
-    fleet.until(lambda: "killing its runners" in worker.log())
-    fleet.until(lambda: not worker.runners())
-    send([asleep], signal.SIGCONT)
-    (tmp_path / "go").touch()
-    job.result(timeout=60)
-    assert (job.refresh().crashes, job.refresh().interruptions) == (0, 1)
-
-
 def test_what_a_job_started_dies_with_its_runner_and_nothing_else(patient: Fleet, tmp_path: Path) -> None:
     worker = patient.worker(processes=2)
     job = patient.enqueue("process.children", str(tmp_path / "pids"), 3, max_crashes=1)
@@ -250,14 +156,6 @@ def test_what_a_job_started_dies_with_its_runner_and_nothing_else(patient: Fleet
     assert (worker.alive, worker.dispatcher()) == (True, dispatcher)
     (tmp_path / "go").touch()
     assert neighbour.result(timeout=60) == 1
-
-
-def test_children_that_a_job_leaves_behind_end_with_the_worker(patient: Fleet) -> None:
-    worker = patient.worker()
-    assert patient.enqueue("process.many_children", 50).result(timeout=60) == 50
-    assert len(worker.everyone()) >= 50
-    worker.terminate()
-    assert worker.wait() == 0
 
 
 def test_at_most_once_means_one_start_whatever_dies(patient: Fleet, tmp_path: Path) -> None:

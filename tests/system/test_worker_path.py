@@ -13,7 +13,6 @@ from headrace.errors import JobFailed
 from headrace.model.job import State
 from headrace.protocol.operations import resume
 from headrace.tasks.job_handle import Job
-from tests.processes import below
 from tests.servers import Server
 from tests.system.fleet import Fleet
 
@@ -62,29 +61,6 @@ def test_one_worker_does_all_that_a_job_may_ask_in_each_kind(
         assert job.refresh().progress == 1.0
 
 
-def test_strict_order_and_then_priority_decide_what_starts_first(fleet: Fleet) -> None:
-    low = fleet.enqueue_many("process.add", [()] * 30, queue="low")
-    high = [fleet.enqueue("process.add", priority=priority, queue="high") for priority in (0, -1, 5, 0, 1)]
-    other = fleet.enqueue("process.add", queue="other")
-    fleet.worker(queues="high,low")
-    fleet.until(lambda: all(job.state.final for job in (*high, *low)))
-    order = [line.id for line in fleet.ledger.starts()]
-    assert order[:5] == [high[n].id for n in (2, 4, 0, 3, 1)]
-    assert set(order[5:]) == {job.id for job in low}
-    assert other.state is State.READY, "no worker serves its queue"
-
-
-def test_weights_starve_no_queue(fleet: Fleet) -> None:
-    low = {job.id for job in fleet.enqueue_many("process.add", [()] * 100, queue="low")}
-    fleet.enqueue_many("process.add", [()] * 1000, queue="high")
-    fleet.worker(queues="high:3,low:1", settings={"prefetch_seconds": 0})
-    fleet.drained()
-    order = [line.id for line in fleet.ledger.starts()]
-    # One claim in four asks the light queue first; that none of 500 did has no chance worth a name.
-    assert low & set(order[:500])
-    assert low - set(order[:100])
-
-
 def test_burst_takes_what_is_ready_and_due_and_leaves_what_is_paused(fleet: Fleet) -> None:
     """And what was paused until before it came; a burst that has nothing to do leaves at once."""
     queues = fleet.app.queues
@@ -104,68 +80,6 @@ def test_burst_takes_what_is_ready_and_due_and_leaves_what_is_paused(fleet: Flee
     assert not fleet.app.overview().workers
     assert not queues["over"].paused
     queues["held"].resume()
-
-
-def test_a_worker_leaves_after_its_last_job(fleet: Fleet) -> None:
-    fleet.enqueue_many("process.add", [()] * 50)
-    assert fleet.worker(ready=False, processes=2, max_jobs=7).wait() == 0
-    assert len(fleet.ledger.starts()) == 7
-    assert fleet.app.jobs.count("ready") == 43
-
-
-def test_a_worker_leaves_when_there_was_nothing_to_run_for_its_time(fleet: Fleet) -> None:
-    """A job that takes longer than that is no idleness."""
-    job = fleet.enqueue("process.nap", 1.5)
-    worker = fleet.worker(ready=False, max_idle=0.5)
-    assert worker.wait() == 0
-    assert (job.state, job.refresh().attempt, job.refresh().interruptions) == (State.SUCCEEDED, 1, 0)
-    assert "there was nothing to run for 0.5 s" in worker.log()
-    assert not fleet.app.overview().workers
-
-
-def test_a_runner_is_replaced_after_its_number_of_jobs(fleet: Fleet) -> None:
-    jobs = fleet.enqueue_many("process.pid", [()] * 40)
-    fleet.worker(recycle_jobs=10)
-    pids = [job.result(timeout=60) for job in jobs]
-    assert len(set(pids)) == 4
-    assert set(fleet.ledger.counts().values()) == {1}
-
-
-def test_a_runner_that_grew_is_replaced(fleet: Fleet) -> None:
-    fleet.worker(recycle_memory=120 << 20)
-    before = fleet.enqueue("process.pid").result(timeout=60)
-    assert fleet.enqueue("process.pid").result(timeout=60) == before
-    fleet.enqueue("process.grow", 150).result(timeout=60)
-    assert fleet.enqueue("process.pid").result(timeout=60) != before
-
-
-def test_each_job_of_the_fork_kind_has_a_process_of_its_own_which_the_worker_reports(
-    fleet: Fleet, tmp_path: Path
-) -> None:
-    # It is told with a renewal.
-    fleet.settings["lease"] = 6.0
-    worker = fleet.worker(kinds="fork", forks=1)
-    pids = [job.result(timeout=60) for job in fleet.enqueue_many("fork.pid", [()] * 12)]
-    assert len(set(pids)) == 12
-    job = fleet.enqueue("fork.gate", str(tmp_path / "go"))
-    fleet.started(job)
-    (one,) = fleet.until(lambda: [one for one in fleet.app.workers.get(worker.place).runners if one.job == job.id])
-    (runner,) = worker.runners()
-    (pid,) = (process.pid for process in below(runner))
-    assert (one.pid, one.done, one.replaced) == (pid, 12, 0)
-    (tmp_path / "go").touch()
-    job.result(timeout=60)
-
-
-def test_an_unknown_task_is_parked_until_a_worker_knows_it(fleet: Fleet) -> None:
-    fleet.settings["lease"] = BRIEF
-    fleet.worker()
-    job = fleet.enqueue("fork.add", 4, 4)
-    assert fleet.until(lambda: job.state is State.PARKED)
-    assert fleet.app.overview().parked == {"fork.add": 1}
-    fleet.worker(kinds="fork")
-    assert job.result(timeout=60) == 8
-    assert job.refresh().crashes == job.refresh().failures == 0
 
 
 def test_a_pause_holds_before_and_beside_a_worker_and_ends_by_word_and_by_time(fleet: Fleet) -> None:

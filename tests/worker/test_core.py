@@ -27,6 +27,7 @@ from headrace.settings import Settings
 from headrace.worker.dispatcher.claim_demand import QueueKnowledge
 from headrace.worker.dispatcher.core import FAREWELL
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Heard, Orphaned
+from headrace.worker.dispatcher.local_queues import MOST
 from headrace.worker.dispatcher.store_session import SCRIPTS
 from headrace.worker.messages import Begun, Done, Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
@@ -686,3 +687,48 @@ def test_an_uneven_store_is_served_as_an_even_one(workers: int, shards: int) -> 
             startable = crowd.worlds[n % workers].startable()
             assert [job for job in startable if crowd.stores[0].now - job.score > 2e6] == []
     crowd.drain()
+
+
+def test_what_waits_for_one_runner_is_bounded_and_the_rest_stays_at_the_store() -> None:
+    world = made(("process",), processes=2)
+    for _ in range(3 * MOST):
+        world.store.add("process-task", "a", key="k")
+    world.calm()
+    assert MOST <= sum(job.state == "running" for job in world.store.jobs.values()) <= MOST + 3
+
+
+# -- what ends a worker -------------------------------------------------------------------------------------------------
+
+
+def end_all(world: World) -> None:
+    """Each job that runs ends, and each that follows it, until none runs any more."""
+    while world.end("succeeded"):
+        world.turn()
+        world.calm()
+
+
+def test_a_worker_leaves_after_its_last_job_and_has_claimed_no_other() -> None:
+    world = made(threads=2, max_jobs=3)
+    for _ in range(5):
+        world.store.add("thread-task", "a")
+    world.calm()
+    end_all(world)
+    assert world.core.worker.phase == "left"
+    assert sorted(job.state for job in world.store.jobs.values()) == ["ended"] * 3 + ["ready"] * 2
+    assert sorted(job.starts for job in world.store.jobs.values()) == [0, 0, 1, 1, 1]
+
+
+def test_a_worker_leaves_when_there_was_nothing_to_run_for_its_time() -> None:
+    """Neither a job that takes longer is idleness, nor a start in which no runner can take what waits."""
+    options = WorkerOptions(queues=QueueOrder(("a",)), threads=2, max_idle=5.0)
+    world = World(Random(1), Settings(lease=600, startup_profiling=False), options, ("thread",))
+    world.store.add("thread-task", "a")
+    with patch.object(World, "spawn", return_value=False), patch.object(World, "check_places"):
+        world.calm(20)
+    assert world.core.worker.phase == "working"
+    world.calm(20)
+    assert (world.core.worker.phase, [job.state for job in world.store.jobs.values()]) == ("working", ["running"])
+    end_all(world)
+    world.calm(20)
+    assert world.core.worker.phase == "left"
+    assert "there was nothing to run for 5 s" in world.log

@@ -226,13 +226,14 @@ def test_what_waits_behind_a_slow_job_is_taken_back_and_asked_for_again_after_a_
     assert rig.timers.next(now) == rig.timers.at("stall") > now
 
 
-def test_a_worn_runner_is_replaced_when_what_it_runs_has_ended() -> None:
+@pytest.mark.parametrize(("option", "memory"), [({"recycle_jobs": 1}, 0), ({"recycle_memory": 100}, 101)])
+def test_a_worn_runner_is_replaced_when_what_it_runs_has_ended(option: dict[str, int], memory: int) -> None:
     """Two jobs of a key must not run beside each other."""
-    rig = Rig("process", recycle_jobs=1)
+    rig = Rig("process", **option)
     rig.give(1, 2)
     rig.done()
     rig.handle.done = 1
-    rig.runner_pool.supply.recycle(rig.handle, 0)
+    rig.runner_pool.supply.recycle(rig.handle, memory)
     assert rig.done() == [Notify(7, Exit()), TakeBack(7, 2)]
     rig.runner_pool.taken_back(TakenBack(7, 1), 0)
     assert not rig.done(), "one runs"
