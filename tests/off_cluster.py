@@ -26,7 +26,6 @@ REASONS: dict[str, str] = {
     "tests/cache/test_cache.py::test_another_database_causes_no_more_than_misses": _DATABASE,
     "tests/cache/test_stale.py::test_a_server_amid_a_failover_is_asked_again_soon": _ROLE,
     "tests/system/test_lost_replication.py": _ROLE,
-    "tests/system/test_promotion.py": _ROLE,
     "tests/system/test_health.py::test_a_server_that_is_full_a_replica_or_away_leaves_a_worker_healthy": _ROLE,
     "tests/system/test_servers.py::test_a_port_is_open_only_where_asked": "each node of a cluster has a port",
     "tests/system/test_cluster_urls.py::test_a_clusters_url_to_a_plain_server_says_so": _PLAIN,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,9 +17,32 @@ from headrace.testing import assert_invariants
 from tests.commands import Commands
 from tests.deadline import eventually
 from tests.servers import Server
-from tests.system.test_worker_refused import DiskFull
 
 pytestmark = [pytest.mark.system, pytest.mark.mangles]
+
+
+class DiskFull:
+    """Snapshots fail, as with a full disk."""
+
+    def __init__(self, server: Server) -> None:
+        self.client = server.client()
+        self.directory = server.directory / "full"
+
+    def begin(self) -> None:
+        self.directory.mkdir()
+        self.client.config_set("dir", str(self.directory))
+        shutil.rmtree(self.directory)
+        self.client.config_set("save", "3600 1")
+        self._save("err")
+
+    def end(self) -> None:
+        self.directory.mkdir()
+        self.client.config_set("dir", str(self.directory))
+        self._save("ok")
+
+    def _save(self, word: str) -> None:
+        self.client.bgsave()
+        eventually(lambda: self.client.info("persistence")["rdb_last_bgsave_status"] == word)
 
 
 def test_a_sound_store_is_sound(headrace: Commands) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from headrace import Headrace
 from headrace.protocol.operations import BulkOperation, JobFilter
-from tests.deadline import eventually
-from tests.program import Program
 from tests.system.fleet import LEASE, Fleet
 
 pytestmark = pytest.mark.system
@@ -51,32 +47,3 @@ def test_a_worker_that_is_killed_leaves_the_rest_of_an_operation_to_another(flee
     fleet.until(lambda: not app.bulk.get(one.id).running)
     check(app, app.bulk.get(one.id))
     assert app.job(one.id).refresh().crashes == 1
-
-
-def test_a_shell_that_is_killed_is_followed_by_the_same_verb(url: str, tmp_path: Path) -> None:
-    headrace = Program(tmp_path, url)
-    verb = ("jobs", "retry", "--all", "--state", "cancelled", "--yes")
-    with Headrace(url) as app:
-        cancelled(app)
-        with headrace.start(*verb, "--rate", str(RATE)) as shell:
-            eventually(lambda: app.jobs.count("ready") > RATE, 60)
-            shell.kill()
-            shell.wait(60)
-        left = app.jobs.count("cancelled")
-        assert 0 < left < COUNT
-        # No worker lives: what the next shell does is what the first has left.
-        assert f"{left:,} done" in headrace(*verb).out
-        assert app.overview().states["ready"] == COUNT
-
-
-def test_a_stopped_operation_touches_nothing_more(fleet: Fleet) -> None:
-    app = fleet.app
-    cancelled(app)
-    fleet.worker()
-    one = app.bulk.start("retry", JobFilter("cancelled"), who="ada", rate=RATE)
-    fleet.until(lambda: app.bulk.get(one.id).progress.done > 0)
-    app.bulk.stop(one.id)
-    fleet.until(lambda: not app.bulk.get(one.id).running)
-    one = app.bulk.get(one.id)
-    assert one.state == "cancelled"
-    assert app.overview().states["cancelled"] == COUNT - one.progress.done > 0

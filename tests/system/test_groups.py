@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
@@ -64,18 +63,3 @@ def test_a_frozen_job_ends_at_its_hard_limit_with_all_that_it_started_and_nothin
     fleet.until(lambda: not any(lives(process) for process in (frozen, *started)))
     assert (worker.alive, worker.dispatcher()) == (True, dispatcher)
     assert fleet.enqueue(f"{kind}.add", 1, 1).result(timeout=60) == 2
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="elsewhere a job leads its runner's group already")
-@pytest.mark.parametrize("way", ["limit", "dispatcher", "supervisor", "stop"])
-def test_a_job_that_has_left_the_group_ends_with_its_runner(fleet: Fleet, way: str) -> None:
-    worker = fleet.worker(kinds="fork", forks=1)
-    job = fleet.enqueue("fork.lead", max_crashes=1, **({"timeout": 0.5, "hard_timeout": 1} if way == "limit" else {}))
-    fleet.until(lambda: fleet.ledger.starts(job.id))
-    runs = psutil.Process(fleet.ledger.starts(job.id)[0].pid)
-    fleet.until(lambda: os.getpgid(runs.pid) == runs.pid)
-    if way == "stop":
-        worker.process.send_signal(signal.SIGQUIT)
-    elif way != "limit":
-        worker.kill(way)
-    fleet.until(lambda: not lives(runs))

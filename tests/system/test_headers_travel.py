@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-import redis
-
 from headrace import Flow
-from headrace.model.ids import shard_of
 from headrace.model.job import State
 from headrace.model.workflow import WorkflowState
-from tests.servers import connect
 from tests.system.fleet import Fleet
 
 KINDS = ("process", "fork", "thread", "async")
@@ -53,16 +48,3 @@ def test_all_nodes_of_a_workflow_inherit(fleet: Fleet) -> None:
     jobs = {node.facts.name: dict(node.job.headers) for node in nodes if node.role in ("", "callback")}
     assert {"many[1]", "grown/inner", "inner/total", "(on_success)"} <= jobs.keys()
     assert [name for name, found in jobs.items() if found != MINE] == []
-
-
-def test_a_job_with_alien_headers_is_quarantined(fleet: Fleet) -> None:
-    job = fleet.enqueue("process.add", 1, 1, headers=MINE)
-    client: redis.Redis
-    with connect(fleet.url) as client:
-        keys = fleet.app.client.store.shards[shard_of(job.id)][1]
-        client.hset(keys.job(job.id), "headers", msgspec.msgpack.encode({"tenant": 1}))
-    fleet.worker()
-    record = fleet.ended(job)
-    assert record.state is State.QUARANTINED
-    assert record.error is not None
-    assert "the stored headers of a job cannot be read" in record.error.message

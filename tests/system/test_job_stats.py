@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -43,25 +42,6 @@ def test_workers_tell_what_became_of_jobs(fleet: Fleet) -> None:
     assert naps.percentile("wait", 99) > 0
     busy = stats.find("workers", now - timedelta(minutes=10), now + timedelta(minutes=2), every="minute").total()
     assert busy["busy"] > 50 * 2000
-
-
-def test_a_priority_is_no_waiting_time(fleet: Fleet) -> None:
-    before = int(time.time())
-    waiting = [fleet.enqueue("process.nap", 0.001, priority=priority) for priority in (3, -2, 0)]
-    (queue,) = fleet.app.overview().queues
-    assert fleet.app.overview().now - queue.oldest < 60_000_000
-    assert all(abs(record.due_us - record.created_us) < 60_000_000 for record in fleet.app.jobs.page("ready"))
-    worker = fleet.worker(processes=1)
-    for job in waiting:
-        fleet.ended(job)
-    worker.terminate()
-    worker.wait()
-    stats = fleet.app.stats
-    found = stats.find("jobs/process.nap", before - 7200, before + 7200, every="minute")
-    assert found["enqueued"] == 3
-    # Each came in the minute in which it was enqueued, and waited for this worker to start, not for ten minutes a level.
-    assert sum(bucket["enqueued"] for bucket in found if before - 60 < bucket.start.timestamp() < before + 120) == 3
-    assert 0 < found.percentile("wait", 1) <= found.percentile("wait", 100) < 120
 
 
 def test_counts_land_where_the_servers_clock_says(

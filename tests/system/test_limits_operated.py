@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -117,70 +116,6 @@ def test_the_oldest_job_makes_room_for_a_new_one(headrace: Commands, app: Headra
     assert "lets other jobs start" in str(second.refresh().error)
     (headrace.directory / "go").touch()
     third.result(timeout=60)
-
-
-def test_a_limit_that_code_no_longer_has_is_deleted(tmp_path: Path, url: str) -> None:
-    program = Commands(tmp_path, url)
-    program.write("tasks", CODE)
-    worker = Worker(program.start("worker", "tasks:app"))
-    worker.says("serves default")
-    worker.close()
-    with Headrace(url) as app:
-        jobs = [app.by_name("tasks.rare").enqueue() for _ in range(3)]
-        program.write(
-            "tasks", CODE.replace('app.limit("daily", Rate(1, per=86400))', "").replace('limits=["daily"]', "")
-        )
-        assert program("limits", "pause", "daily").out
-        worker = Worker(program.start("worker", "tasks:app"))
-        worker.says("serves default")
-        assert "daily is deleted" in program("limits", "delete", "daily").out
-        assert [job.result(timeout=60) for job in jobs] == [1] * 3
-        assert program("limits", "delete", "account", "--json", code=1).err
-        worker.close()
-    assert program("limits", "delete", "account", "--json").json == {"name": "account", "deleted": True, "waiting": 0}
-
-
-CANARY = """
-from headrace import Concurrency, Every, Headrace
-
-app = Headrace()
-app.limit("few", Concurrency(FEW))
-app.limit("none", Concurrency(5))
-
-@app.task(limits=LIMITS)
-def call() -> None: ...
-
-app.every(PERIOD, call, name="often")
-"""
-
-
-def test_the_limits_and_schedules_of_a_canary_leave_with_it(tmp_path: Path, url: str, app: Headrace) -> None:
-    """They stayed in force until an old worker was restarted."""
-
-    def worker(few: int, limits: str, period: int) -> Worker:
-        code = CANARY.replace("FEW", str(few)).replace("LIMITS", limits).replace("PERIOD", str(period))
-        program.write("tasks", code)
-        started = Worker(program.start("worker", "tasks:app", "--processes", "1"))
-        started.says("serves default")
-        return started
-
-    def counts() -> tuple[int | None, tuple[str, ...], float]:
-        page, (first, second) = app.limits["few"].values(), app.schedules["often"].next(2)
-        assert page.rows[0].concurrency is not None
-        period = (second - first).total_seconds()
-        return page.rows[0].concurrency.n, page.limited.get("task:tasks.call", ()), period
-
-    program = Commands(tmp_path, url)
-    # The renewals of a lease of 2 s come each 0.8 s.
-    program.environment["HEADRACE_LEASE"] = "2"
-    with closing(worker(3, '["few"]', 7200)):
-        before = (3, ("few",), 7200.0)
-        eventually(lambda: app.schedules.page().rows and counts() == before)
-        # Of other numbers each: numbers that were replaced once are old code.
-        for few, limits, limited, period in ((1, '["few"]', ("few",), 3600), (2, "[]", (), 1800)):
-            with closing(worker(few, limits, period)):
-                eventually(lambda few=few, limited=limited, period=period: counts() == (few, limited, period))
-            eventually(lambda: counts() == before)
 
 
 BAD = """

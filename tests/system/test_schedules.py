@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
-
-import pytest
 
 from headrace import Every
 from headrace.model.ids import run_id_of, tick_of
@@ -46,33 +43,6 @@ def test_an_idle_worker_wakes_for_each_tick(fleet: Fleet) -> None:
     assert schedule.pause("enough")
     assert schedule.read().paused == "enough"
     assert schedule.delete()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("lease", [3.0])
-def test_each_tick_runs_once_whatever_dies(fleet: Fleet, lease: float) -> None:
-    dice = random.Random(7)
-    names = [f"s{n}" for n in range(5)]
-    for name in names:
-        fleet.app.schedules.put(name, Every(1), fleet.app.by_name("process.add"), overlap="allow_all", missed="all")
-    workers = [fleet.worker(kinds="process", processes=1) for _ in range(3)]
-    for n in range(6):
-        ticked(fleet, dice.choice(names), 3 * (n + 1))
-        victim = dice.randrange(3)
-        role = dice.choice(["dispatcher", "worker"])
-        workers[victim].kill(role)
-        if role == "worker":
-            workers[victim] = fleet.worker(kinds="process", processes=1)
-    for name in names:
-        rows = ticked(fleet, name, 25)
-        fleet.app.schedules[name].pause()
-        rows = fleet.app.schedules[name].ticks(100)[::-1]
-        assert [one.what for one in rows] == ["ran"] * len(rows)
-        assert [one.tick - rows[0].tick for one in rows] == [n * SECOND for n in range(len(rows))]
-        ids = {one.text for one in rows}
-        assert len(ids) == len(rows)
-        fleet.until(lambda ids=ids: ids <= {line.id for line in fleet.ledger.ends()})
 
 
 def test_a_schedule_of_code_is_declared_by_its_worker(new_fleet: Callable[..., Fleet], server: Server) -> None:

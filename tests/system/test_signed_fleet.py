@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace import Flow, Headrace, State
+from headrace import Headrace
 from headrace.errors import JobQuarantined
 from tests.program import Program
 
@@ -59,35 +59,3 @@ def test_each_kind_runs_what_is_signed_and_nothing_else(burst: Callable[[str], o
         for job in bad:
             with pytest.raises(JobQuarantined, match="BadSignature"):
                 job.result(0)
-
-
-def test_a_fleet_changes_its_keys(burst: Callable[[str], object], url: str) -> None:
-    with Headrace(url, signing_keys=OLD) as before, Headrace(url, signing_keys=f"{NEW} {OLD}") as after:
-        early = [before.by_name("double_process").enqueue(n) for n in range(100)]
-        burst(OLD)
-        mixed = [app.by_name("double_process").enqueue(n) for n in range(50) for app in (before, after)]
-        burst(f"{NEW} {OLD}")
-        late = after.by_name("double_process").enqueue(1)
-        burst(NEW)
-        assert {job.state for job in (*early, *mixed, late)} == {State.SUCCEEDED}
-
-
-def test_what_a_running_node_adds_is_signed(burst: Callable[[str], object], url: str) -> None:
-    with Headrace(url, signing_keys=NEW) as app:
-
-        @app.task(name="numbers")
-        def numbers() -> list[int]:
-            return []
-
-        @app.task(name="double_thread")
-        def double(n: int) -> int:
-            return n
-
-        @app.workflow(name="doubles")
-        def doubles(flow: Flow) -> None:
-            flow.map(double, flow.run(numbers))
-
-        run = doubles.create()
-        run.start()
-        burst(NEW)
-        assert list(run.outputs().values()) == [[2, 4, 6]]

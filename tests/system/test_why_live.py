@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from headrace import Headrace
-from tests.system.fleet import Fleet, send
+from tests.system.fleet import Fleet
 
 pytestmark = pytest.mark.system
 
@@ -48,34 +46,3 @@ def test_jobs_that_run_wait_in_the_worker_and_wait_for_it(fleet: Fleet, tmp_path
 async def _asked(url: str, id: str) -> str:
     async with Headrace(url) as app:
         return (await app.job(id).awhy()).code
-
-
-def test_a_job_that_is_cancelled_while_its_worker_does_not_answer(fleet: Fleet, tmp_path: Path) -> None:
-    worker = fleet.worker(processes=1)
-    job = fleet.enqueue("process.gate", str(tmp_path / "open"))
-    fleet.started(job)
-    pid = worker.dispatcher()
-    send([pid], signal.SIGSTOP)
-    try:
-        job.cancel()
-        assert job.why().code == "asked_to_stop"
-        fleet.until(lambda: job.why().code == "owner_silent")
-        # A worker that is there, renews and does not claim: what is ready for it has a reason, whatever it is.
-        assert fleet.enqueue("process.noop").why().code == "no_worker_serves"
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    fleet.until(lambda: job.state.final)
-
-
-def test_a_job_that_goes_on_behind_its_soft_limit_says_when_it_is_killed(fleet: Fleet) -> None:
-    fleet.worker(processes=1)
-    job = fleet.enqueue("process.stubborn", 300, timeout=0.5, hard_timeout=200)
-    fleet.until(lambda: job.why().code == "asked_to_stop")
-    found = job.why().reasons[0]
-    kill, soft = (int(found.evidence[name]) for name in ("kill_us", "soft_us"))
-    assert kill - soft == pytest.approx(199.5e6, abs=10)
-    assert "its soft limit was over" in found.text
-    # A cancellation brings the end nearer.
-    job.cancel()
-    fleet.until(lambda: job.state.final)
-    assert job.why().code == "ended"

@@ -26,6 +26,7 @@ def _key(job: Job[object]) -> str:
 
 UNREADABLE = (
     ("args", ALIEN), ("args", b"\x92\x91"), ("args", b""), ("options", ALIEN), ("options", b"\x81\xa7retries\xa3six"),
+    ("headers", b"\x81\xa6tenant\x01"),
 )  # fmt: skip
 NUMBERS = ("failures", "crashes", "interruptions", "snoozes", "priority", "budget", "expires")
 PRIORITIES = ("1e308", "-1e308", "nan", "9" * 30)

@@ -1,4 +1,4 @@
-"""A worker that starts before its server can be used: it waits, and says for what."""
+"""A worker that starts before its server can be used: it waits, and says for what; what its user lacks it says."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 import redis
 
+from headrace import Headrace
+from headrace.cli.server_check import await_server
+from headrace.errors import ServerError
 from tests.deadline import eventually
 from tests.program import Program, Worker
 from tests.servers import Server
@@ -86,3 +89,26 @@ def test_a_worker_waits_for_a_server_that_takes_no_work(
     client.config_set(name, good)
     worker.says("serves default")
     assert worker.stop() == 0
+
+
+def test_a_worker_whose_user_may_not_wait_for_jobs_says_so_at_its_start(client: redis.Redis, url: str) -> None:
+    client.execute_command("ACL", "SETUSER", "hasty", "on", ">pw", "~*", "&*", "+@all", "-bzpopmin", "-client|id")
+    said: list[str] = []
+    try:
+        with Headrace(url.replace("://", "://hasty:pw@")) as app:
+            await_server(app, said.append)
+    finally:
+        client.execute_command("ACL", "DELUSER", "hasty")
+    assert [line.partition("refuses ")[2].partition(" (")[0] for line in said] == ["CLIENT ID", "BZPOPMIN"]
+
+
+def test_a_worker_whose_user_may_not_listen_is_refused_at_its_start(client: redis.Redis, url: str) -> None:
+    client.execute_command("ACL", "SETUSER", "deaf", "on", ">pw", "~*", "resetchannels", "+@all")
+    try:
+        with (
+            Headrace(url.replace("://", "://deaf:pw@")) as app,
+            pytest.raises(ServerError, match=r"does not permit INFO or SUBSCRIBE: give its user .*channels"),
+        ):
+            await_server(app, pytest.fail)
+    finally:
+        client.execute_command("ACL", "DELUSER", "deaf")
