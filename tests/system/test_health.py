@@ -85,7 +85,7 @@ def is_ready() -> bool:
 
 
 def is_ready_each(workers: int) -> Callable[[], bool]:
-    return lambda: len(stamps()) == workers and all(not one.unready(time.monotonic()) for one in stamps())
+    return lambda: len(stamps()) == workers and all(not one.reasons_unready(time.monotonic()) for one in stamps())
 
 
 def test_a_worker_is_ready_when_it_claims_and_gone_when_it_has_ended(

@@ -51,20 +51,20 @@ def claim(args: bytes = b"", inputs: tuple[Input, ...] = (), about: NodeFacts | 
 
 @pytest.mark.parametrize("value", [False, 0, 0.0, "", [], {}, None, b""])
 def test_a_node_is_skipped_when_its_condition_gave_nothing(value: Any) -> None:
-    assert runner_context.unwanted(NodeFacts("me", when=1), given(1, value))
+    assert runner_context.is_skipped(NodeFacts("me", when=1), given(1, value))
 
 
 @pytest.mark.parametrize("value", [True, 1, "no", [0], {"a": 0}, -0.5])
 def test_and_runs_when_it_gave_something(value: Any) -> None:
-    assert not runner_context.unwanted(NodeFacts("me", when=0), given(value, 0))
+    assert not runner_context.is_skipped(NodeFacts("me", when=0), given(value, 0))
 
 
 def test_a_node_without_a_condition_runs() -> None:
-    assert not runner_context.unwanted(NodeFacts("me"), given(0))
+    assert not runner_context.is_skipped(NodeFacts("me"), given(0))
 
 
 def test_a_condition_whose_node_is_gone_is_not_met() -> None:
-    assert runner_context.unwanted(NodeFacts("me", when=3), given(1))
+    assert runner_context.is_skipped(NodeFacts("me", when=3), given(1))
 
 
 def test_outputs_take_their_places() -> None:

@@ -24,7 +24,7 @@ from headrace.worker.health_stamps import (
     WELL,
     HealthStamps,
     Stamp,
-    pid_space,
+    pid_namespace,
     stamps,
 )
 
@@ -39,8 +39,8 @@ def stamp(**changes: float) -> Stamp:
 
 
 def test_a_worker_that_turns_lives_and_is_ready() -> None:
-    assert stamp().unhealthy(1001) == []
-    assert stamp().unready(1001) == []
+    assert stamp().reasons_unhealthy(1001) == []
+    assert stamp().reasons_unready(1001) == []
 
 
 def test_a_reader_never_sees_a_stamp_that_is_being_written() -> None:
@@ -58,7 +58,7 @@ def test_a_reader_never_sees_a_stamp_that_is_being_written() -> None:
         os._exit(0)
     try:
         for _ in range(100_000):
-            assert written.read().unready(1001) == []
+            assert written.read().reasons_unready(1001) == []
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -68,9 +68,9 @@ def test_a_reader_never_sees_a_stamp_that_is_being_written() -> None:
 @pytest.mark.parametrize("who", ["supervisor", "dispatcher"])
 def test_a_process_that_is_silent_for_two_leases_hangs(who: str) -> None:
     silent = stamp(**{who: 1000 - 2 * LEASE})
-    assert silent.unhealthy(1000) == []
-    assert silent.unhealthy(1001) == [f"the {who} is silent for 31 s"]
-    assert f"the {who} is silent for 31 s" in silent.unready(1001)
+    assert silent.reasons_unhealthy(1000) == []
+    assert silent.reasons_unhealthy(1001) == [f"the {who} is silent for 31 s"]
+    assert f"the {who} is silent for 31 s" in silent.reasons_unready(1001)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_a_process_that_is_silent_for_two_leases_hangs(who: str) -> None:
     ],
 )
 def test_a_worker_that_takes_no_jobs_lives_and_is_not_ready(changes: dict[str, float], why: str) -> None:
-    assert stamp(**changes).unready(1001) == [why]
-    assert stamp(**changes).unhealthy(1001) == []
+    assert stamp(**changes).reasons_unready(1001) == [why]
+    assert stamp(**changes).reasons_unhealthy(1001) == []
 
 
 def test_claims_that_stopped_a_moment_ago_are_no_reason() -> None:
-    assert stamp(starving=975.0).unready(1001) == []
+    assert stamp(starving=975.0).reasons_unready(1001) == []
 
 
 def test_stamps_are_read_in_other_processes_as_long_as_their_maker_lives(
@@ -109,7 +109,7 @@ def test_stamps_are_read_in_other_processes_as_long_as_their_maker_lives(
         os.read(ends[0], 1)
         os._exit(0)
     os.read(begun[0], 1)
-    assert stamps() == [Stamp(maker, 7, WELL, LEASE, 10.0, 11.0, 20.0, 12.0, pid_space())]
+    assert stamps() == [Stamp(maker, 7, WELL, LEASE, 10.0, 11.0, 20.0, 12.0, pid_namespace())]
     # Another worker removes what the dead leave behind, and nothing of the living.
     HealthStamps().end()
     assert [one.process for one in stamps()] == [maker]
@@ -170,13 +170,13 @@ def test_workers_of_two_containers_that_share_the_directory_have_stamps_of_their
 def test_a_process_id_means_the_worker_of_the_own_container(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    both = [stamp(supervisor=0.0, space=pid_space() + more) for more in (0, 1)]
+    both = [stamp(supervisor=0.0, space=pid_namespace() + more) for more in (0, 1)]
     monkeypatch.setattr(health_stamps, "stamps", lambda: both)
     assert probe.probe(1, ready=False, json=False) == 0
     assert capsys.readouterr().out == "worker 1 is healthy\n"
     # Seen from elsewhere, both may be meant.
     del both[0]
-    both.append(stamp(supervisor=0.0, space=pid_space() + 2))
+    both.append(stamp(supervisor=0.0, space=pid_namespace() + 2))
     assert probe.probe(1, ready=False, json=False) == 0
     assert capsys.readouterr().out == "worker 1 is healthy\n" * 2
 
@@ -302,7 +302,7 @@ def test_a_probe_between_two_fields_of_a_stamp_sees_no_lease_that_is_over(monkey
 
     def probed(self: HealthStamps, place: int, form: str, *values: float) -> None:
         write(self, place, form, *values)
-        seen.append(self.read().unready(102.0))
+        seen.append(self.read().reasons_unready(102.0))
 
     try:
         made.begin(LEASE, 100.0)

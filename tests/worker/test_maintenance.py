@@ -189,7 +189,7 @@ def test_its_own_lease_is_no_ones_to_reclaim() -> None:
 def test_a_victim_with_much_to_reclaim_is_reclaimed_in_pieces() -> None:
     made = maintenance()
     renewed(made, 100)
-    made.reclaim.add("victim", known=True)
+    made.reclaim.add("victim", is_dead=True)
     assert made.next == 0
     for word in ("some", "some", "done"):
         (step,) = made.steps(100.1)
@@ -201,15 +201,15 @@ def test_a_victim_with_much_to_reclaim_is_reclaimed_in_pieces() -> None:
 def test_what_makes_jobs_ready_is_owed_until_it_is_answered() -> None:
     made = maintenance()
     renewed(made, 100, parking=("known",))
-    made.reclaim.add("victim", known=True)
+    made.reclaim.add("victim", is_dead=True)
     (reclaim,) = made.steps(100.1)
-    assert made.has_pending(100.1), "a burst worker would leave before the jobs of the dead are ready"
+    assert made.may_make_ready(100.1), "a burst worker would leave before the jobs of the dead are ready"
     reclaim[1](("gone", 0))
-    assert made.has_pending(100.1)
+    assert made.may_make_ready(100.1)
     _, moved = made.unparking.step("known", 3)
-    assert made.has_pending(100.1)
+    assert made.may_make_ready(100.1)
     moved(2)
-    assert not made.has_pending(100.1)
+    assert not made.may_make_ready(100.1)
 
 
 def test_tasks_that_are_known_here_are_unparked_while_there_is_room_until_none_is_left() -> None:
@@ -268,12 +268,12 @@ def test_a_pause_ends_when_it_ends_by_the_servers_clock() -> None:
     made = maintenance()
     renewed(made, 100, now=5_000 * SECOND, resumes=5_002 * SECOND)
     assert made.next == 102
-    assert made.has_pending(101.95)
+    assert made.may_make_ready(101.95)
     (step,) = made.steps(102)
     assert step[0].script.name == "resume_due"
-    assert made.has_pending(102), "it is not answered yet"
+    assert made.may_make_ready(102), "it is not answered yet"
     step[1]((1, 5_002 * SECOND, 5_004 * SECOND))
-    assert (made.next, made.has_pending(103)) == (104, False)
+    assert (made.next, made.may_make_ready(103)) == (104, False)
     # Another end was said meanwhile, or somebody resumed the queue.
     made.renewal.renew_soon()
     renewed(made, 103, now=5_003 * SECOND)

@@ -187,7 +187,7 @@ def _in_child(work: Callable[[], bytes]) -> bytes:
 
 def test_random_numbers_differ_among_children() -> None:
     def draw() -> bytes:
-        warmup.reseed()
+        warmup.reseed_numpy()
         return f"{random.random()} {np.random.random()}".encode()
 
     drawn = [_in_child(draw).split() for _ in range(3)]

@@ -30,12 +30,12 @@ def probe(worker: int | None, *, ready: bool, json: bool, app: str | None = None
 
 
 def _chosen(worker: int | None, app: str | None, url: str | None) -> list[Stamp]:
-    from headrace.worker.health_stamps import bare_url, pid_space, stamps
+    from headrace.worker.health_stamps import bare_url, pid_namespace, stamps
 
     meant = [one for one in stamps() if worker in (None, one.worker) and app in (None, one.app)]
     if worker is not None:
         # Workers of other containers may share the directory, and have the same process id.
-        meant = [stamp for stamp in meant if stamp.space == pid_space()] or meant
+        meant = [stamp for stamp in meant if stamp.space == pid_namespace()] or meant
     # A worker that does not know its URL yet is one that starts: a probe that did not find it would end it.
     return sorted((one for one in meant if url is None or one.url in ("", bare_url(url))), key=lambda one: one.worker)
 
@@ -46,9 +46,9 @@ def _verdict(stamp: Stamp, now: float, *, ready: bool) -> dict[str, Any]:
         "process": stamp.process,
         "app": stamp.app,
         "url": stamp.url,
-        "healthy": not stamp.unhealthy(now),
-        "ready": not stamp.unready(now),
-        "reasons": stamp.unready(now) if ready else stamp.unhealthy(now),
+        "healthy": not stamp.reasons_unhealthy(now),
+        "ready": not stamp.reasons_unready(now),
+        "reasons": stamp.reasons_unready(now) if ready else stamp.reasons_unhealthy(now),
     }
 
 

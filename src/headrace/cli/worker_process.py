@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def _obey(order: Order) -> int:
-    parent, terminal = ParentLink.taken(os.environ), Terminal.of_process()
+    parent, terminal = ParentLink.take_from(os.environ), Terminal.of_process()
     # Signals for runners, which do not exist yet, must neither end nor suspend this process.
     for number in (signal.SIGHUP, *child_process.RESIZE):
         signal.signal(number, child_process.only_wake)
@@ -73,7 +73,7 @@ def _obey(order: Order) -> int:
         before = warmup.read_state()
         app = session.code(order.target)
         if app.settings.url:
-            stamps.serves(app.client.url())
+            stamps.write_bare_url(app.client.url())
         if order.instrumented:
             instrument_runners(app)
         return _serve(app, order, before, stamps, parent, terminal)
@@ -105,7 +105,7 @@ def _serve(
     check_tasks(app, target, options)
     address = metrics_address(app)
     version, shown, warnings = _checked_server(app, options)
-    stamps.serves(shown)  # also a private server, which has no URL before
+    stamps.write_bare_url(shown)  # also a private server, which has no URL before
     for complaint in warmup.complaints(f"the import of {target}", before):
         # No error: the module is imported by programs, too, where it may be right.
         log.warning("%s", complaint, code="setup.unsafe")

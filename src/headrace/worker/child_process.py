@@ -51,7 +51,6 @@ def die_with(parent: int, by: int = signal.SIGKILL) -> None:
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parent ends become children of this process, not of init."""
     if sys.platform == "linux":
         set_child_subreaper = 36
         prctl()(set_child_subreaper, 1)

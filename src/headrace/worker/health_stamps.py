@@ -54,7 +54,7 @@ class Stamp(NamedTuple):
         supervisor, dispatcher: when each was last seen to turn; 0: the worker has not begun.
         until: the end of its lease.
         starving: since when jobs are ready, runners free, and nothing is claimed; 0: they are not.
-        space: whose process ids these are, see :func:`pid_space`.
+        space: whose process ids these are, see :func:`pid_namespace`.
         app: the application as the command line names it.
         url: of its server, as :func:`bare_url` has it; empty: the worker does not know it yet.
     """
@@ -71,7 +71,7 @@ class Stamp(NamedTuple):
     app: str = ""
     url: str = ""
 
-    def unhealthy(self, now: float) -> list[str]:
+    def reasons_unhealthy(self, now: float) -> list[str]:
         """Why the worker should be restarted; empty: it lives. A server that is away is not a reason."""
         if not self.supervisor:
             # It imports the application, or waits for its server.
@@ -79,8 +79,7 @@ class Stamp(NamedTuple):
         seen = (("supervisor", self.supervisor), ("dispatcher", self.dispatcher))
         return [f"the {name} is silent for {now - at:.0f} s" for name, at in seen if now - at > SILENT * self.lease]
 
-    def unready(self, now: float) -> list[str]:
-        """Why the worker takes no jobs, or may take none; empty: it is ready."""
+    def reasons_unready(self, now: float) -> list[str]:
         if not self.supervisor:
             return ["the worker starts"]
         flags, starves = self.flags, now - self.starving
@@ -96,7 +95,7 @@ class Stamp(NamedTuple):
                 f"claims stopped: jobs are ready, runners are free, and nothing was claimed for {starves:.0f} s",
             ),
         )
-        return self.unhealthy(now) + [text for wrong, text in checks if wrong]
+        return self.reasons_unhealthy(now) + [text for wrong, text in checks if wrong]
 
 
 def fence_at(lease_until: float, lease: float) -> float:
@@ -132,7 +131,7 @@ class HealthStamps:
         # Shared with the processes that are forked from here.
         self._bytes = mmap.mmap(self._file, SIZE)
         own = os.getpid(), int(name.partition("-")[0])
-        self._bytes[:] = _FORM.pack(_MAGIC, *own, 0, 0.0, 0.0, 0.0, 0.0, 0.0, pid_space())
+        self._bytes[:] = _FORM.pack(_MAGIC, *own, 0, 0.0, 0.0, 0.0, 0.0, 0.0, pid_namespace())
 
     def _made(self) -> int:
         """A new file, locked for as long as this process lives: one that no process locks is of a dead worker."""
@@ -163,8 +162,7 @@ class HealthStamps:
         os.rename(self.path, self._name)  # noqa: PTH104 - see _paths
         self.path = self._name
 
-    def serves(self, url: str) -> None:
-        """The worker knows the URL of its server; the file does not get a password."""
+    def write_bare_url(self, url: str) -> None:
         if self.path:
             # Without room on the disk, each --url selects this worker: better than that none does.
             with suppress(OSError):
@@ -223,8 +221,7 @@ def bare_url(url: str) -> str:
     return f"{scheme}{separator}{place.rpartition('@')[2]}"
 
 
-def pid_space() -> float:
-    """The number of the space that process ids are of here: each container has its own."""
+def pid_namespace() -> float:
     with suppress(OSError):
         return float(os.stat("/proc/self/ns/pid").st_ino)  # noqa: PTH116 - see _paths
     return 0.0

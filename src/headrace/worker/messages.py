@@ -224,20 +224,19 @@ LEFT_OUT = 1
 
 
 def of_error(
-    plan: RunPlan, claim: Claim, error: BaseException, data: bytes, random: float, stopped_by: StopReason = ""
+    plan: RunPlan, claim: Claim, error: BaseException, stored_error: bytes, random: float, stopped_by: StopReason = ""
 ) -> Ended:
-    """The outcome of a start whose code raised ``error``, or a group that carries it; ``data``: that as stored."""
     match fate(plan.retry, claim.failures, error, stopped_by):
         case "interrupted":
-            return Interrupted(data, plan.failure_ttl)
+            return Interrupted(stored_error, plan.failure_ttl)
         case "cancelled":
-            return Cancelled(data, plan.failure_ttl)
+            return Cancelled(stored_error, plan.failure_ttl)
         case "retried":
             if isinstance(error, RetryAfter):
-                return Retried(data, microseconds(seconds(error.after, "the delay of RetryAfter")))
-            return Retried(data, microseconds(plan.retry.wait(claim.failures + 1, random)))
+                return Retried(stored_error, microseconds(seconds(error.after, "the delay of RetryAfter")))
+            return Retried(stored_error, microseconds(plan.retry.wait(claim.failures + 1, random)))
         case "failed":
-            return Failed(data, plan.failure_ttl)
+            return Failed(stored_error, plan.failure_ttl)
 
 
 def of_death(

@@ -49,8 +49,7 @@ class SourceFiles:
         self._seen = now
         return sorted(path for path in now.keys() | old.keys() if now.get(path) != old.get(path))
 
-    def rested(self, now: float) -> str:
-        """The names of changed files, once none changes any more; empty: there are none yet."""
+    def settled_changes(self, now: float) -> str:
         if now < self.next:
             return ""
         began = time.perf_counter()
@@ -173,7 +172,7 @@ class ReloadParent:
         child_process.disregard()
         child_process.let_in()
         self._reload()
-        while self._children or self._waits:
+        while self._children or self._waits_for_change:
             scan = NEVER if self._sources is None else self._sources.next
             due = min(*(child.due for child in self._children.values()), scan, STREAMS.next)
             for key, _ in self._selector.select(None if due == NEVER else max(0.0, due - time.monotonic())):
@@ -183,8 +182,7 @@ class ReloadParent:
         return self._code
 
     @property
-    def _waits(self) -> bool:
-        """Whether to go on although no worker lives: the next change may bring one."""
+    def _waits_for_change(self) -> bool:
         return self._sources is not None and not (self._stopping or self._over or self._code in self._final)
 
     def _in(self, state: str) -> ReloadedWorker | None:
@@ -200,7 +198,7 @@ class ReloadParent:
             elif now >= child.due:
                 child.due = NEVER
                 child.signal(signal.SIGKILL)
-        if self._sources is not None and (names := self._sources.rested(now)):
+        if self._sources is not None and (names := self._sources.settled_changes(now)):
             log.info("%s changed", names, code="reload.changed")
             # A worker that starts now has read the old code.
             if starting := self._in("starting"):

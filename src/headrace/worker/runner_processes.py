@@ -52,22 +52,20 @@ class DispatcherProcess:
         fork_at: when one must be forked (monotonic seconds); infinity: none any more.
     """
 
-    def __init__(self, selector: selectors.BaseSelector, hear: Callable[[ToSupervisor], None]) -> None:
-        """``hear``: called with each message of it."""
+    def __init__(self, selector: selectors.BaseSelector, on_message: Callable[[ToSupervisor], None]) -> None:
         self.pid = 0
         self.fork_at = 0.0
         self._selector = selector
-        self._hear = hear
+        self._on_message = on_message
         self._control: Channel[ToSupervisor] | None = None
         self._born = 0.0
         self._deaths = 0
 
     @property
-    def socks(self) -> list[socket.socket]:
-        """What other children must close."""
+    def sockets(self) -> list[socket.socket]:
         return [] if self._control is None else [self._control.sock]
 
-    def fork(self, work: Callable[[Channel[FromSupervisor]], None], strangers: list[socket.socket]) -> None:
+    def fork(self, work: Callable[[Channel[FromSupervisor]], None], to_close: list[socket.socket]) -> None:
         """Fork one that does this work. Raises OSError: the system has no room for it."""
         mine, theirs = socket.socketpair()
         warmup.write_out()
@@ -83,7 +81,7 @@ class DispatcherProcess:
 
         with theirs:
             try:
-                self.pid = fork_child(be, [mine, *strangers], tied=False)
+                self.pid = fork_child(be, [mine, *to_close], tied=False)
             except OSError:
                 mine.close()
                 raise
@@ -107,7 +105,7 @@ class DispatcherProcess:
             self._selector.unregister(control)
             return
         for message in messages:
-            self._hear(message)
+            self._on_message(message)
 
     def reaped(self) -> None:
         self.pid = 0
@@ -128,8 +126,7 @@ class DispatcherProcess:
 EACH, OF_SHARD, OTHERS = 4, 5, 15
 
 
-def make_once(app: Headrace) -> None:
-    """What each child would make for itself otherwise."""
+def make_before_forks(app: Headrace) -> None:
     for reads in (ToRunner, FromRunner, ToSupervisor, FromSupervisor):
         decoder(reads)
     prctl()
@@ -160,12 +157,11 @@ class RunnerProcesses:
         place: str,
         selector: selectors.BaseSelector,
         dispatcher: DispatcherProcess,
-        strangers: Callable[[], list[socket.socket]],
+        to_close: Callable[[], list[socket.socket]],
     ) -> None:
-        """``strangers``: what a child must close."""
         self.last = 0
         self._app, self._place = app, place
-        self._selector, self._dispatcher, self._strangers = selector, dispatcher, strangers
+        self._selector, self._dispatcher, self._to_close = selector, dispatcher, to_close
         self._children: dict[int, Child] = {}
         self._store_use = warmup.StoreUse()
 
@@ -213,14 +209,13 @@ class RunnerProcesses:
             self._selector.close()
             return runner_process.serve(self._app, facts)
 
-        pid = fork_child(be, [mine, *self._strangers()])
+        pid = fork_child(be, [mine, *self._to_close()])
         self.last += 1
         self._children[pid] = Child(self.last, kind, pid, is_fork_server)
         spawned = Spawned(self.last, kind, pid, is_fork_server, starts_up(self._app, kind))
         self._dispatcher.send(spawned, [mine.fileno(), ticket_read, ticket_write, err_read])
 
     def signal(self, message: Signal) -> None:
-        """Interrupt what a runner runs, have it write its stacks, or end it with all that it started."""
         # Only a child that was not reaped yet is signalled: its number cannot belong to a stranger.
         child = next((one for one in self._children.values() if one.number == message.runner), None)
         if child is not None and message.what == "kill":
@@ -321,7 +316,7 @@ class MetricsServer:
                     self._told = True
         return self.sock is not None
 
-    def fork(self, app: Headrace, selector: selectors.BaseSelector, strangers: Sequence[socket.socket]) -> None:
+    def fork(self, app: Headrace, selector: selectors.BaseSelector, to_close: Sequence[socket.socket]) -> None:
         """Fork the process, which closes these, unless its address cannot be had yet. Raises OSError: no room."""
         now = time.monotonic()
         if not self.listens(now):
@@ -338,7 +333,7 @@ class MetricsServer:
             more = pages(self._stamps) | {"/scale": scale_page(app.queues)}
             prometheus.serve(self.sock, [Exporter(app.client, app.stats)], more)
 
-        self.pid = fork_child(be, strangers)
+        self.pid = fork_child(be, to_close)
         self.next = _NEVER
 
     def reaped(self, pid: int, status: int) -> None:
@@ -366,6 +361,6 @@ def pages(stamps: HealthStamps) -> dict[str, Page]:
         return Answer(503, "".join(f"{trouble}\n" for trouble in troubles)) if troubles else Answer(200, "ok\n")
 
     return {
-        "/healthz": lambda _: verdict(stamps.read().unhealthy(time.monotonic())),
-        "/readyz": lambda _: verdict(stamps.read().unready(time.monotonic())),
+        "/healthz": lambda _: verdict(stamps.read().reasons_unhealthy(time.monotonic())),
+        "/readyz": lambda _: verdict(stamps.read().reasons_unready(time.monotonic())),
     }

@@ -28,7 +28,7 @@ from headrace.worker.channel import Channel, Closed
 from headrace.worker.child_process import Terminal, fork_child, how, reap
 from headrace.worker.health_stamps import REGISTERED, SILENT, HealthStamps, fence_at
 from headrace.worker.reload_parent import VARIABLE
-from headrace.worker.runner_processes import DispatcherProcess, MetricsServer, RunnerProcesses, make_once
+from headrace.worker.runner_processes import DispatcherProcess, MetricsServer, RunnerProcesses, make_before_forks
 from headrace.worker.standard_streams import STREAMS, log
 from headrace.worker.warmup import warm_up
 from headrace.worker.worker_options import WorkerOptions, kinds_of, parse_queues
@@ -55,8 +55,7 @@ class ParentLink(msgspec.Struct, frozen=True):
     first: bool
 
     @classmethod
-    def taken(cls, environ: MutableMapping[str, str]) -> Self | None:
-        """The link that ``environ`` names, taken out of it; None: the worker has no parent."""
+    def take_from(cls, environ: MutableMapping[str, str]) -> Self | None:
         number, health, first = [*environ.pop(VARIABLE, "").split(":"), "", ""][:3]
         if not number:
             return None
@@ -95,12 +94,11 @@ class Supervisor:
         self._fence_at = _FOREVER
         self._selector = selectors.DefaultSelector()
         self._dispatcher = DispatcherProcess(self._selector, self._on_message)
-        self._runners = RunnerProcesses(app, self.place, self._selector, self._dispatcher, self._strangers)
+        self._runners = RunnerProcesses(app, self.place, self._selector, self._dispatcher, self._to_close)
 
     def run(self) -> int:
-        """Work until told to stop; the exit code."""
         STREAMS.install()
-        make_once(self.app)
+        make_before_forks(self.app)
         warmup.compact()
         self._listen_to_signals()
         self.stamps.begin(self.app.settings.lease, time.monotonic())
@@ -135,12 +133,12 @@ class Supervisor:
             return
         try:
             if now >= self._dispatcher.fork_at:
-                self._dispatcher.fork(self._dispatch, self._strangers())
+                self._dispatcher.fork(self._dispatch, self._to_close())
             while self._wanted:
                 self._runners.fork(self._wanted[0], self.options)
                 self._wanted.popleft()
             if self._metrics is not None and now >= self._metrics.next:
-                self._metrics.fork(self.app, self._selector, self._strangers(metrics=False))
+                self._metrics.fork(self.app, self._selector, self._to_close(metrics=False))
         except OSError as error:
             text = "cannot fork a process (%s); trying again in %.1f s"
             log.error(text, error, self._again_after, code="fork.failed")
@@ -156,9 +154,9 @@ class Supervisor:
         stamp = self.stamps.dispatched
         Dispatcher(self.app, self.options, control, self.place, stamp, self._parent_pid).run(tuple(self._owners))
 
-    def _strangers(self, *, metrics: bool = True) -> list[socket.socket]:
+    def _to_close(self, *, metrics: bool = True) -> list[socket.socket]:
         """What children must close: one that held it would keep an address taken, or a parent from ending."""
-        found = [*self._dispatcher.socks, *([] if self.parent is None else [self.parent.channel.sock])]
+        found = [*self._dispatcher.sockets, *([] if self.parent is None else [self.parent.channel.sock])]
         if metrics and self._metrics is not None and self._metrics.sock is not None:
             found.append(self._metrics.sock)
         return found

@@ -56,7 +56,6 @@ def warm_up(app: Headrace) -> None:
 
 
 def preload(name: str) -> None:
-    """Import ``module``, or call ``module:function`` without arguments."""
     find(name)() if ":" in name else import_module(name)
 
 
@@ -168,8 +167,7 @@ def all_handlers() -> list[weakref.ref[logging.Handler]] | None:
     return vars(logging).get("_handlerList")
 
 
-def reseed() -> None:
-    """Give this child random numbers of its own in ``numpy.random``, where that was imported, as ``random`` does."""
+def reseed_numpy() -> None:
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
@@ -321,8 +319,7 @@ class Mapping(NamedTuple):
         return self.sizes[b"Rss:"]
 
     @property
-    def shared(self) -> int:
-        """Bytes that another process has as well, but for those in huge pages."""
+    def shared_bytes(self) -> int:
         return max(0, self.sizes[b"Shared_Clean:"] + self.sizes[b"Shared_Dirty:"] - self.sizes[b"AnonHugePages:"])
 
     @property
@@ -335,8 +332,8 @@ def join() -> None:
     size, room = _huge(), _SHARED
     for one in _mappings() if size else ():
         start, end = -(-one.start // size) * size, one.end // size * size
-        if start < end and one.joinable and one.shared <= room:
-            room -= one.shared
+        if start < end and one.joinable and one.shared_bytes <= room:
+            room -= one.shared_bytes
             with contextlib.suppress(OSError, AttributeError):
                 madvise = ctypes.CDLL(None).madvise
                 madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]

@@ -228,8 +228,7 @@ class ClaimDemand:
         self._calls += 1
 
     @property
-    def called(self) -> bool:
-        """Whether something may have been broadcast to us that no claim under way asks for."""
+    def unasked_broadcast(self) -> bool:
         return self._calls != self._answered and not self.asking
 
     def ask(self, number: int) -> None:

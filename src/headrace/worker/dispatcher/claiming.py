@@ -24,7 +24,7 @@ from headrace.worker.dispatcher.claim_demand import ClaimDemand, ClaimRequest
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.maintenance import Maintenance
-from headrace.worker.dispatcher.placement import Placement, special
+from headrace.worker.dispatcher.placement import Placement, needs_check
 from headrace.worker.dispatcher.worker_state import ENDS, NEVER, SHARD_BITS, Desk, Worker
 from headrace.worker.dispatcher.workflow_growth import Inputs
 
@@ -75,7 +75,6 @@ class ClaimTurns:
         return sorted(range(len(alls)), key=lambda n: alls[n].asked)
 
     def rooms(self, _: float) -> dict[Kind, int]:
-        """See :meth:`Assignment.rooms`. Of this turn, whatever the time is."""
         return self._rooms.copy()
 
     def claimed(self, one: Claiming, limit: int) -> None:
@@ -91,7 +90,7 @@ class ClaimTurns:
         return sum(one.finished for one in self.all)
 
     def share(self, room: int) -> int:
-        return max(1, room // max(1, sum(one.sleeps for one in self.all)))
+        return max(1, room // max(1, sum(one.can_sleep for one in self.all)))
 
     @staticmethod
     def number(claims: Sequence[Claim], shard: int) -> None:
@@ -146,7 +145,7 @@ class Claiming:
         self._background, self._own_calls = maintenance.background, maintenance.own_calls
 
     def claimable(self, now: float) -> ClaimRequest | None:
-        if self.waits:
+        if self.must_wait:
             return None
         known, parked = self._demand.known, self._parked
         wanted = self._wanted(now) if known.waiting or known.beyond or parked or self._asks_anyway else None
@@ -170,8 +169,7 @@ class Claiming:
         return self._wanted(now) is not None
 
     @property
-    def waits(self) -> bool:
-        """Whether a claim must wait: one was refused, or the store does not know how starts have ended."""
+    def must_wait(self) -> bool:
         return self._requests.waits("claim", *ENDS)
 
     @property
@@ -181,7 +179,7 @@ class Claiming:
     @property
     def _asks_anyway(self) -> bool:
         """Whether there may be jobs that no claim told of: a broadcast, or nodes that are tended in the same trip."""
-        return self._demand.called or (self._background.at <= self._worker.now and not self._requests.armed)
+        return self._demand.unasked_broadcast or (self._background.at <= self._worker.now and not self._requests.armed)
 
     def _wanted(self, now: float) -> ClaimRequest | None:
         if not (self._desk.owner and self._placement.takes):
@@ -221,8 +219,7 @@ class Claiming:
         return self._endings.finished
 
     @property
-    def sleeps(self) -> bool:
-        """Whether this shard answers, so that a sleep there may bring jobs."""
+    def can_sleep(self) -> bool:
         return bool(self._desk.owner) and not (self._requests.away or self._desk.fenced)
 
     def steps(self, now: float, wanted: ClaimRequest) -> list[Step]:
@@ -261,7 +258,7 @@ class Claiming:
         return call, number
 
     def _private(self) -> list[str]:
-        if not self._demand.called:
+        if not self._demand.unasked_broadcast:
             return []
         self._demand.ask(self._requests.number + 1)
         return [f"@{self._desk.owner}"]
@@ -287,7 +284,7 @@ class Claiming:
                 continue
             if self._worker.options.burst and not (claimed.jobs or self._demand.known.waiting):
                 # Ends on their way since that claim may have made the next nodes of their workflows ready.
-                idle = not self._placement.busy and not self._maintenance.has_pending(self._worker.now)
+                idle = not self._placement.busy and not self._maintenance.may_make_ready(self._worker.now)
                 self.found_none = self.found_none or (idle and number == self._requests.number)
             self._placement.start(claimed)
 
@@ -309,7 +306,7 @@ class Claiming:
         """The claim of a sleep was answered. Most bring one plain job, and a runner waits for it: that goes first."""
         claimed = self._read(call, reply)
         self.unnoted = claimed, reply, wanted, number
-        if len(claimed.jobs) == 1 and self._turns is None and not special(claimed.jobs[0]):
+        if len(claimed.jobs) == 1 and self._turns is None and not needs_check(claimed.jobs[0]):
             if refused := self._placement.place(claimed.jobs):
                 self.note()
                 self._placement.hand_back(refused)

@@ -88,7 +88,7 @@ class Core:
         self.worker.now = now
         for one in self.incarnations:
             for predecessor in predecessors:
-                one.maintenance.reclaim.add(predecessor, known=True)
+                one.maintenance.reclaim.add(predecessor, is_dead=True)
         for kind in self.worker.kinds:
             self._supply.resize(kind, self.worker.options.runners(kind))
         if self.worker.options.quiet:
@@ -174,7 +174,7 @@ class Core:
         working = self.worker.phase == "working"
         for shard in self._turns.order():
             one = self.incarnations[shard]
-            if not (working and one.rests(now)):
+            if not (working and one.has_nothing_to_do(now)):
                 one.exchange(now)
                 one.stirred, one.due = False, one.next
 
@@ -249,7 +249,6 @@ class Core:
             worker.timers.set("stop", worker.now)
 
     def _quiet(self) -> None:
-        """Claim no more, finish what runs, and stay until the worker is told to end, so that people can look at it."""
         if self.worker.phase == "working":
             self.worker.actions.add(Quiet())
             self._stop_claiming("quiet")
@@ -290,7 +289,7 @@ class Core:
             self._drain(now=False)
         elif options.burst:
             for one in alls:
-                if one.desk.requests.ready and not one.claiming.found_none and not one.maintenance.has_pending(now):
+                if one.desk.requests.ready and not one.claiming.found_none and not one.maintenance.may_make_ready(now):
                     one.demand.may_wait()
 
     def _leave_when_done(self, now: float) -> None:

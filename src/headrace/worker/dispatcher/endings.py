@@ -51,8 +51,7 @@ _SIMPLE: frozenset[EndKind] = frozenset({"succeeded", "grown", "skipped"})
 _NO_START: frozenset[EndKind] = frozenset({"released", "parked"})
 
 
-def starts(batch: Sequence[tuple[Outcome, Claim]]) -> list[StartNote]:
-    """The starts of a batch that go into journals: those that did not succeed, and those after one that did not."""
+def journal_notes(batch: Sequence[tuple[Outcome, Claim]]) -> list[StartNote]:
     found = [_note(outcome, claim) for outcome, claim in batch if outcome.kind not in _SIMPLE or claim.journaled]
     return [note for note in found if note is not None]
 
@@ -118,7 +117,6 @@ class Endings:
         return len(self._waiting)
 
     def ended(self, ends: list[End]) -> None:
-        """These starts ended, or go back to the server; the next jobs of their keys may follow."""
         if self.on_ends is not None:
             self.on_ends(ends)
         queues, add, now = self._local_queues, self._add, self._worker.now
@@ -209,7 +207,7 @@ class Endings:
         # One that succeeded lines up nowhere, and every job passes here.
         ends = [(outcome, claim.score if outcome.kind != "succeeded" else 0) for outcome, claim in batch]
         desk = self._desk
-        return consume.settle(desk.keys, desk.owner, number, ends, self._keep, starts=starts(batch))
+        return consume.settle(desk.keys, desk.owner, number, ends, self._keep, starts=journal_notes(batch))
 
 
 EVERY = 1.0

@@ -106,8 +106,7 @@ class Incarnation:
         if refused := self.endings.take_refused():
             placement.close(refused)
 
-    def rests(self, now: float) -> bool:
-        """Whether an exchange would do nothing: of many shards most have nothing to do in most turns."""
+    def has_nothing_to_do(self, now: float) -> bool:
         if self.stirred or now >= self.due or self.endings or self.desk.notes or self.growth or self.inputs:
             return False
         return self.claiming.crowded_out and not (self.holds or self.demand.own_may_wait)
@@ -131,7 +130,7 @@ class Incarnation:
             if claiming.claimable(now) is not None:
                 # There is more room now than the armed claim asks for.
                 requests.wake_up()
-        elif requests.ready and not worker.options.burst and not claiming.waits:
+        elif requests.ready and not worker.options.burst and not claiming.must_wait:
             claiming.sleep(now)
 
     def _steps(self, now: float) -> list[events.Step]:
@@ -255,7 +254,7 @@ class Incarnation:
             # No other worker may have taken over, if the server itself was away: then these are handed back.
             requests.send(self._settlement.all())
         elif renewal.gone:
-            self._reclaim.add(desk.owner, known=False)
+            self._reclaim.add(desk.owner, is_dead=False)
             desk.owner = ""
             # Renewals and claims of that incarnation.
             requests.forget()
@@ -266,14 +265,14 @@ class Incarnation:
         # Where its registration is not answered, it may be an incarnation that must be retired.
         registers = not (desk.owner or requests.ready or requests.away)
         if not (desk.owner or registers) or at_once:
-            self._leave(holds=desk.starts.untold)
+            self._leave(holds_jobs=desk.starts.unreported)
         elif requests.ready and not (requests.armed or self.endings or desk.notes or requests.waits(*LAST)):
             keep = microseconds(worker.settings.failure_ttl)
             requests.send([(consume.retire(desk.keys, desk.owner, keep, why), self._on_retirement)])
 
     def _on_retirement(self, reply: bool) -> None:
         if reply or self._refused_once:
-            self._leave(holds=not reply)
+            self._leave(holds_jobs=not reply)
             return
         # Others than we know of: ask which, and hand them back.
         self._refused_once = True
@@ -284,10 +283,9 @@ class Incarnation:
         keys = self.desk.keys
         return f" at shard {keys.shard} of {keys.count}" if self.desk.many else ""
 
-    def _leave(self, *, holds: bool) -> None:
-        """Leave now, and log that where the store knows us; ``holds``: as far as the store knows, jobs run here."""
+    def _leave(self, *, holds_jobs: bool) -> None:
         actions, owner = self._worker.actions, self.desk.owner
-        if holds:
+        if holds_jobs:
             text = "%s still holds jobs; they come back when its lease is over"
             actions.log(logging.WARNING, text, owner, code="worker.left_jobs")
         if owner:

@@ -71,9 +71,8 @@ class Reclaim:
         # The incarnation whose lease ends first.
         self._suspect = ""
 
-    def add(self, victim: str, *, known: bool) -> None:
-        """``known``: its process is dead, else only its lease is over."""
-        self._victims.append((victim, known))
+    def add(self, victim: str, *, is_dead: bool) -> None:
+        self._victims.append((victim, is_dead))
         self.at = 0.0
 
     def call(self, _: float) -> Call[tuple[str, int]]:
@@ -82,8 +81,8 @@ class Reclaim:
             self._suspect = ""
         # It stays due until it is answered.
         self.at = 0.0
-        victim, known = self._victims[0]
-        return consume.reclaim(self._desk.keys, victim, known, BATCH, self._failure_ttl)
+        victim, is_dead = self._victims[0]
+        return consume.reclaim(self._desk.keys, victim, is_dead, BATCH, self._failure_ttl)
 
     def on_reply(self, reply: tuple[str, int], _: float) -> None:
         word, _ = reply
@@ -183,7 +182,6 @@ class Renewal:
             self._asks_ticks = not renewed.tick
 
     def renew_soon(self) -> None:
-        """Renew soon: the worker has something to say of itself, or there is something to hear."""
         self.at, self._asks_ticks = 0.0, True
 
 
@@ -474,8 +472,7 @@ class Maintenance:
     def next(self) -> float:
         return min(map(_at, self._all))
 
-    def has_pending(self, now: float) -> bool:
-        """Whether there is something to do about now that may make jobs ready, here or for others."""
+    def may_make_ready(self, now: float) -> bool:
         if self.unparking or now < self.doubt_until:
             return True
         return min(duty.at for duty in self._all if duty.makes_ready) <= now + self._soon

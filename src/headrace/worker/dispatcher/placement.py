@@ -87,7 +87,7 @@ class Placement:
         return working and self._local_queues.waiting < MOST_WAITING
 
     def start(self, claimed: consume.Claimed) -> None:
-        if any(map(special, claimed.jobs)):
+        if any(map(needs_check, claimed.jobs)):
             self.hand_out([claim for claim in claimed.jobs if self._startable(claim, claimed.now)])
             # The outputs that they wait for may be known from the batch before.
             self.feed()
@@ -125,7 +125,6 @@ class Placement:
         return any(self._closed.get(gate, 0) >= claim.token for gate in gates_of(claim.lane))
 
     def hand_out(self, claims: list[Claim]) -> None:
-        """Hand claims out; what fits nowhere goes back to the server, where another worker may take it."""
         if refused := self.place(claims if self.away is None else self.away.admitted(claims)):
             self.hand_back(refused)
 
@@ -242,6 +241,5 @@ class Placement:
             self._endings.end(claim, Released())
 
 
-def special(claim: Claim) -> bool:
-    """Whether it is checked before it starts: it expires, takes outputs of other nodes, or names no task."""
+def needs_check(claim: Claim) -> bool:
     return bool(claim.expires or claim.parents or not claim.task)

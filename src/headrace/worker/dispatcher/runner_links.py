@@ -41,8 +41,7 @@ class Selectors:
             with contextlib.suppress(KeyError, ValueError):
                 selector.unregister(source)
 
-    def also_write(self, source: Any, *, wanted: bool) -> None:
-        """Call the handler, too, when the source has room for more (or no longer)."""
+    def set_write_interest(self, source: Any, *, wanted: bool) -> None:
         key = self.all.get_key(source)
         mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
         if key.events != mask:
@@ -223,7 +222,7 @@ class RunnerLinks:
         """What did not fit into the runner's socket is sent when there is room: large arguments exceed its buffer."""
         if (link.channel.full or link.blocked) and not link.closed:
             link.blocked = link.channel.full
-            self._watched.also_write(link.channel, wanted=link.blocked)
+            self._watched.set_write_interest(link.channel, wanted=link.blocked)
 
     def _on_socket(self, link: RunnerLink) -> None:
         channel = link.channel
@@ -277,14 +276,14 @@ class ControlLink:
         """Send a message after what did not fit before. Never waits: the supervisor may be waiting for us to read."""
         with contextlib.suppress(Closed):
             self._control.offer(message)
-            self._watched.also_write(self._control, wanted=self._control.full)
+            self._watched.set_write_interest(self._control, wanted=self._control.full)
 
     def _on_ready(self) -> None:
         control = self._control
         if control.full:
             with contextlib.suppress(Closed):
                 control.flush()
-                self._watched.also_write(control, wanted=control.full)
+                self._watched.set_write_interest(control, wanted=control.full)
         try:
             messages = control.receive_with_descriptors()
         except Closed:

@@ -293,7 +293,7 @@ class StoreLinks:
             waited = bool(link.backlog)
             link.send(commands, patience or self.patience)
             if waited or link.backlog:
-                self._watched.also_write(link, wanted=bool(link.backlog))
+                self._watched.set_write_interest(link, wanted=bool(link.backlog))
         except OSError as error:
             self.fail(error, "take a request", self._name(link))
 
@@ -302,7 +302,7 @@ class StoreLinks:
         try:
             if link.backlog:
                 link.flush()
-                self._watched.also_write(link, wanted=bool(link.backlog))
+                self._watched.set_write_interest(link, wanted=bool(link.backlog))
             replies = link.receive() if awaited else link.messages()
         except (driver.RedisError, OSError) as error:
             self.fail(error, "answer", self._name(link))

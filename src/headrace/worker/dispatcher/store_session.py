@@ -174,7 +174,6 @@ class StoreSession:
             self.links.post(self.links.made.waker, [self.armed[0].command()])
 
     def _poll_instead(self, why: str) -> None:
-        """Claim twice a second for a while, since the server does not let this worker sleep."""
         if not self._polls_until:
             text = f"{self.links.target.shown} does not let a worker wait for jobs ({why}): it asks twice a second"
             self.links.report(logging.WARNING, text, code="store.polled")

@@ -89,8 +89,7 @@ class Starts(msgspec.Struct):
     outcomes: int = 0
 
     @property
-    def untold(self) -> bool:
-        """Whether the store may not know yet how some of them ended."""
+    def unreported(self) -> bool:
         return bool(self.held) or any(sent.number > self.settled for sent in self.sent)
 
     def took(self, claims: Iterable[Claim], number: int) -> None:

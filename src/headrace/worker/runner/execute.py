@@ -132,7 +132,6 @@ def _performed(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> E
 
 
 async def aperform(runner: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
-    """As :func:`perform`, for a coroutine. ``drive`` awaits it and throws stops into it."""
     ended = await _aperformed(runner, drive, claim, emit)
     if not isinstance(ended, Growing) or not runner.app.client.enqueue_middlewares:
         return ended
@@ -223,7 +222,7 @@ def prepare(runner: RunnerContext, stored: Claim) -> Ready:
 def _of_node(claim: Claim, plan: RunPlan, stored: Claim) -> bytes:
     """A node's arguments. Raises Refused: it is skipped, or is a map: what it comes to is known without its code."""
     facts = parse_facts(claim.facts)
-    if runner_context.unwanted(facts, claim.inputs):
+    if runner_context.is_skipped(facts, claim.inputs):
         raise Refused(Skipped(plan.result_ttl))
     args = runner_context.filled(claim)
     if not facts.map:
@@ -232,7 +231,7 @@ def _of_node(claim: Claim, plan: RunPlan, stored: Claim) -> bytes:
     if graft is None:
         raise Refused(Succeeded(runner_context.EMPTY_LIST, plan.result_ttl))
     if claim is not stored and any(map(codec.holds_sealed, (stored.args, *(one.output for one in stored.inputs)))):
-        graft = runner_context.encrypted(graft)
+        graft = runner_context.with_all_encrypted(graft)
     raise Refused(Growing(pack_grown(codec.NONE, graft), plan.result_ttl))
 
 

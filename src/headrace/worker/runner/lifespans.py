@@ -100,7 +100,7 @@ class Lifespans:
 
     def _leave(self) -> None:
         lifespan, manager = self._entered.pop()
-        with _logged(lifespan):
+        with _errors_logged(lifespan):
             manager.__exit__(None, None, None)
 
     @property
@@ -165,7 +165,7 @@ class Lifespans:
                 continue
             lifespan, manager = self._entered.pop()
             limit = asyncio.timeout(share)
-            with _logged(lifespan):
+            with _errors_logged(lifespan):
                 try:
                     async with limit:
                         await manager.__aexit__(None, None, None)
@@ -205,8 +205,7 @@ def merged(values: Sequence[tuple[str, Any]]) -> Any:
 
 
 @contextlib.contextmanager
-def _logged(lifespan: Lifespan) -> Generator[None]:
-    """Around the leaving of one: its error keeps no other from its turn."""
+def _errors_logged(lifespan: Lifespan) -> Generator[None]:
     try:
         yield
     except BaseException as error:

@@ -195,7 +195,6 @@ class Process:
         self._awake_until = 0.0
 
     def serve(self) -> None:
-        """Run jobs until told to leave, or until the dispatcher is gone."""
         inbox = self._inbox
         try:
             while inbox or not self._leaving:

@@ -188,7 +188,7 @@ class Reporter:
         self.profiler: StartupProfiler | None = None
         self._channel = channel
         self._gate = gate
-        self._memory: Callable[[], int] = peak_memory if measure_memory else int
+        self._memory: Callable[[], int] = peak_resident_bytes if measure_memory else int
         # One that a thread may take again: a signal's handler or a finalizer may speak during a word of its own thread.
         # What it says follows that word, since half a frame would ruin the channel.
         self._lock = threading.RLock()
@@ -227,7 +227,7 @@ class Reporter:
                 now = time.monotonic_ns()
                 took = self._took[claim.task] = now - began
                 # What did not succeed has a line in the log, which tells it: the others need not pay for it.
-                memory = self._memory() or (0 if isinstance(ended, Succeeded) else peak_memory())
+                memory = self._memory() or (0 if isinstance(ended, Succeeded) else peak_resident_bytes())
                 done = Done(number, ended, took // 1000, memory)
                 if self._following is None or took >= KEEP or not self._following():
                     channel.send(done)
@@ -327,7 +327,6 @@ class JobReporter:
         return JobProgress(self._number, share, text, lines, note.swallowed, note.spent, data)
 
 
-def peak_memory() -> int:
-    """The most resident memory that this process ever had, bytes."""
+def peak_resident_bytes() -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

@@ -45,8 +45,7 @@ _items = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def unwanted(facts: NodeFacts, inputs: Sequence[Input]) -> bool:
-    """Whether the node is skipped: what its condition's node gave is falsy, or it gave nothing."""
+def is_skipped(facts: NodeFacts, inputs: Sequence[Input]) -> bool:
     if facts.when < 0:
         return False
     if facts.when >= len(inputs):
@@ -103,8 +102,7 @@ def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
     return Graft(tuple(nodes), join, gather=True)
 
 
-def encrypted(graft: Graft) -> Graft:
-    """A graft whose jobs take what was encrypted: they are, too."""
+def with_all_encrypted(graft: Graft) -> Graft:
     nodes = [
         msgspec.structs.replace(one, form=msgspec.structs.replace(one.form, secrets=with_all(one.form.secrets)))
         for one in graft.nodes
@@ -199,7 +197,6 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
     seal: Seal | None = None
 
     def job(self, claim: Claim, emit: Emit, args: Any, kwargs: Any, plan: RunPlan = NO_PLAN) -> CurrentJob:
-        """What the code of this start sees of itself."""
         flow = partial(collecting, self.registered) if claim.facts else None
         hide = hiding(plan.secrets, args, kwargs) if plan.secrets else str
         return CurrentJob(claim, emit, flow, self.state, args, kwargs, self.limit_of, plan.retry, hide)
@@ -210,7 +207,6 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
 
 
 def runner_context(app: Headrace, place: str, random: Callable[[], float], state: Any = None) -> RunnerContext:
-    """What the starts of one runner share, read off the application once."""
     ttl = microseconds(app.settings.failure_ttl)
     return RunnerContext(
         app.tasks, app.middlewares, ttl, copy_context(), place, random, app.context, app.registered, state,

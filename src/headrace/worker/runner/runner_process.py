@@ -215,7 +215,6 @@ def _process(options: RunnerOptions, context: RunnerContext) -> Process:
 
 
 def performers(context: RunnerContext) -> tuple[Perform, Aperform]:
-    """The functions that run starts: with a span around each, where the application wants traces."""
     client = context.app.client
     if client.settings.traces == "off":
         return perform, aperform
@@ -235,7 +234,7 @@ def _settle_in(
 ) -> StartupProfiler | None:
     # A job may fork (multiprocessing does), and so may a hook.
     let_fork(channel)
-    warmup.reseed()
+    warmup.reseed_numpy()
     # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.
     gc.enable()
     profiler = StartupProfiler({task.function for task in app.tasks.values()}) if profiled else None

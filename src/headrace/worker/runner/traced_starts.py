@@ -42,7 +42,6 @@ class TracedStarts:
         self._redactor = Redactor.of(settings)
 
     def perform(self, runner_context: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
-        """See :func:`headrace.worker.runner.execute.perform`."""
         span, context = self._begin(runner_context, claim)
         if claim.crashes and span.is_recording():
             error = None
@@ -56,7 +55,6 @@ class TracedStarts:
         return ended
 
     async def aperform(self, runner_context: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
-        """See :func:`headrace.worker.runner.execute.aperform`."""
         span, context = self._begin(runner_context, claim)
         if claim.crashes and span.is_recording():
             error = None
