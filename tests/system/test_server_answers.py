@@ -51,7 +51,7 @@ def load(fleet: Fleet) -> Iterator[list[Job[float]]]:
     made, over = list[Job[float]](), threading.Event()
 
     def produce() -> None:
-        while not over.wait(0.01):
+        while not over.wait(0.05):
             with contextlib.suppress(StoreFull):
                 made.append(fleet.enqueue("process.nap", 0.001))
 
