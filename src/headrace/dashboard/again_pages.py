@@ -134,24 +134,25 @@ def changes_of(
 
 async def edit(site: DashboardSite, request: Request) -> Response:
     record, found = await _stored(site, request.path_params["id"])
-    return await _form(site, request, record, shown_arguments(found, site.redactor, record.secrets))
+    fields = shown_arguments(found, site.redactor, record.secrets)
+    return await _page(site, request, record.task, fields, {}, record=record)
 
 
 async def begin(site: DashboardSite, request: Request) -> Response:
     id = request.path_params["id"]
     form = await form_of(request)
-    # The form has a request id, so one that is sent twice makes one job.
-    asked = form.get("request")
     record, found = await _stored(site, id)
     changes, typed = changes_of(found, form, site.redactor, record.secrets)
     if any(one.problem for one in typed):
-        return await _form(site, request, record, typed, "Nothing was done: an argument cannot be read.", asked)
+        problem = "Nothing was done: an argument cannot be read."
+        return await _page(site, request, record.task, typed, form, problem, record)
     try:
-        job = await site.app.jobs.aagain(id, changes, request_id=asked)
+        # The form has a request id, so one that is sent twice makes one job.
+        job = await site.app.jobs.aagain(id, changes, request_id=form.get("request"))
     except errors.HeadraceError as error:
         said = failure_words(error)
         await note(site, request, ("again", "jobs", id), said)
-        return await _form(site, request, record, typed, site.redactor.text(said), asked)
+        return await _page(site, request, record.task, typed, form, site.redactor.text(said), record)
     said = f"Job {job.id} is this job again" + (f", with another {', '.join(changes)}." if changes else ".")
     if not job.fresh:
         said = f"Job {job.id} was made before: this makes no other."
@@ -164,15 +165,20 @@ async def _stored(site: DashboardSite, id: str) -> tuple[Record, dict[str, Any]]
     return record, arguments_of(record, site.app.jobs.reader(record.task)).by_name
 
 
-async def _form(
-    site: DashboardSite, request: Request, record: Record, arguments: list[ArgumentField], problem: str = "",
-    asked: str | None = None,
+async def _page(
+    site: DashboardSite, request: Request, task: str, arguments: list[ArgumentField] | None, form: Mapping[str, str],
+    problem: str = "", record: Record | None = None,
 ) -> Response:  # fmt: skip
+    """The form of a new job, or of that of a ``record`` again."""
+    title, back = f"New job of {task}" if task else "New job", "/jobs"
+    if record is not None:
+        title, back = f"Run {task or 'it'} again", f"/jobs/{record.id}"
     return await site.page(
-        request, "arguments.html", lambda: {"id": record.id, "task": record.task}, status=400 if problem else 200,
-        title=f"Run {record.task or 'it'} again", job=record, task=record.task, arguments=arguments, problem=problem,
-        field=_FIELD, asked=asked or new_id(site.client.keys.shard), known=record.task in site.app.tasks,
-        action=f"/jobs/{record.id}/act/again", back=f"/jobs/{record.id}", form={},
+        request, "arguments.html",
+        lambda: {"task": task, "parameters": arguments} if record is None else {"id": record.id, "task": task},
+        status=400 if problem else 200, title=title, job=record, task=task, arguments=arguments, problem=problem,
+        field=_FIELD, asked=form.get("request") or new_id(site.client.keys.shard), known=task in site.app.tasks,
+        action=f"{back}/new" if record is None else f"{back}/act/again", back=back, form=form,
     )  # fmt: skip
 
 
@@ -211,7 +217,8 @@ def _typed(parameters: Sequence[ArgumentField]) -> bytes:
 
 async def new(site: DashboardSite, request: Request) -> Response:
     """The form of a new job, typed from the signature of its task."""
-    return await _new_page(site, request, request.query_params.get("task", "").strip(), {}, "")
+    task = request.query_params.get("task", "").strip()
+    return await _page(site, request, task, parameters_of(site, task, {}), {})
 
 
 async def make(site: DashboardSite, request: Request) -> Response:
@@ -231,22 +238,10 @@ async def make(site: DashboardSite, request: Request) -> Response:
     except (errors.HeadraceError, ValueError) as error:
         said = failure_words(error) if isinstance(error, errors.HeadraceError) else f"Nothing was done: {error}"
         await note(site, request, ("enqueue", "tasks", task[:200]), said)
-        return await _new_page(site, request, task, form, site.redactor.text(said))
+        return await _page(site, request, task, parameters, form, site.redactor.text(said))
     said = f"Job {job.id} was made." if job.fresh else f"Job {job.id} was made before: this makes no other."
     await note_and_refresh(site, request, ("enqueue", "tasks", task), said)
     return to(request, f"/jobs/{job.id}", said)
-
-
-async def _new_page(
-    site: DashboardSite, request: Request, task: str, form: Mapping[str, str], problem: str
-) -> Response:
-    parameters = parameters_of(site, task, form)
-    return await site.page(
-        request, "arguments.html", lambda: {"task": task, "parameters": parameters}, status=400 if problem else 200,
-        title=f"New job of {task}" if task else "New job", job=None, task=task, arguments=parameters, problem=problem,
-        field=_FIELD, asked=form.get("request") or new_id(site.client.keys.shard), known=parameters is not None,
-        action="/jobs/new", back="/jobs", form=form,
-    )  # fmt: skip
 
 
 PATH = "/v1/jobs"

@@ -163,21 +163,10 @@ PATIENCE = 5.0  # seconds that a page may take
 POLL = "x-headrace-poll"
 SAID = "headrace_said"
 
-_FILTERS: dict[str, Callable[..., Any]] = {
-    "count": values_shown.count,
-    "short": values_shown.short,
-    "percent": values_shown.percent,
-    "duration": values_shown.duration,
-    "size": size,
-    "stamp": values_shown.stamp,
-    "minute": values_shown.minute,
-    "is_flow": is_flow,
-    "signal_name": signal_name,
-    "cut": values_shown.cut,
-    "breaks": values_shown.breaks,
-    "frames": values_shown.frames,
-    "urlencode": values_shown.quoted,
-}
+_FILTERS: tuple[Callable[..., Any], ...] = (
+    values_shown.count, values_shown.short, values_shown.percent, values_shown.duration, values_shown.stamp,
+    values_shown.minute, values_shown.cut, values_shown.breaks, values_shown.frames, size, is_flow, signal_name,
+)  # fmt: skip
 
 
 @cache
@@ -189,7 +178,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(_FILTERS)
+    made.filters |= {one.__name__: one for one in _FILTERS} | {"urlencode": values_shown.quoted}
     known: dict[str, Any] = {
         "navigation": NAVIGATION, "version": __version__, "state": values_shown.state, "plural": values_shown.plural,
         "dash": values_shown.NONE,

@@ -17,14 +17,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from headrace.app import Headrace
-from headrace.dashboard import (
-    activity_page,
-    again_pages,
-    flow_pages,
-    job_pages,
-    page_verbs,
-    status_pages,
-)
+from headrace.dashboard import activity_page, again_pages, flow_pages, job_pages, page_verbs, status_pages
 from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, form_wanted, path_of
 from headrace.dashboard.values_shown import quoted_path
 from headrace.dashboard.visitors import SAFE, Authorize, TokenLogin, Visitor, refusal
@@ -179,7 +172,6 @@ class Dashboard:
         await self._answer(Request(_page_of(scope), receive), receive, send)
 
     async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
-
         keeping = b"no-cache" if path_of(request).startswith("/static/") else b"no-store"
 
         async def with_headers(message: Message) -> None:
@@ -188,69 +180,67 @@ class Dashboard:
             await send(message)
 
         response = await self._gate(request)
-        if response is not None:
-            await response(request.scope, receive, with_headers)
-            return
-        try:
-            # A copy: a mount changes what it is given, and the page of an error needs it as it was.
-            await self._router(dict(request.scope), receive, with_headers)
-        except HTTPException as error:
+        if response is None:
+            try:
+                # A copy: a mount changes what it is given, and the page of an error needs it as it was.
+                await self._router(dict(request.scope), receive, with_headers)
+                return
+            except (HTTPException, HeadraceError, TimeoutError, OSError) as error:
+                response = self._failed(request, error)
+        await response(request.scope, receive, with_headers)
+
+    def _failed(self, request: Request, error: Exception) -> Response:
+        """The page that says why another one could not be made."""
+        if isinstance(error, HTTPException):
             other = _by_the_slash(request) if error.status_code == 404 else None
-            page = other or await self._problem(request, error.status_code, error.detail)
-            await page(request.scope, receive, with_headers)
-        except (StoreUnavailable, TimeoutError, OSError) as error:
+            return other or self._problem(request, error.status_code, error.detail)
+        if isinstance(error, (StoreUnavailable, TimeoutError, OSError)):
             # A wait of our own ends without words.
             log.warning("the store does not answer the dashboard: %s", str(error) or "it is silent")
-            page = await self._problem(request, 503, AWAY if request.method in SAFE else page_verbs.UNANSWERED)
-            await page(request.scope, receive, with_headers)
-        except (ServerError, SettingsError) as error:
+            return self._problem(request, 503, AWAY if request.method in SAFE else page_verbs.UNANSWERED)
+        if isinstance(error, (ServerError, SettingsError)):
             log.error("the dashboard cannot use the store: %s", error)
-            page = await self._problem(request, 503, self._site.redactor.text(str(error)))
-            await page(request.scope, receive, with_headers)
-        except HeadraceError as error:
-            # The request cannot be made, or its object is not there.
-            page = await self._problem(request, 400 if isinstance(error, OptionsError) else 404, str(error))
-            await page(request.scope, receive, with_headers)
+            return self._problem(request, 503, self._site.redactor.text(str(error)))
+        # The request cannot be made, or its object is not there.
+        return self._problem(request, 400 if isinstance(error, OptionsError) else 404, str(error))
 
     async def _gate(self, request: Request) -> Response | None:
         """Why a request goes no further; None: it does."""
         reason = refusal(request, self._hosts)
         if reason:
             log.warning("refused %s %s: %s", request.method, path_of(request), reason)
-            return await self._problem(request, 403, reason)
+            return self._problem(request, 403, reason)
         path = path_of(request)
         if path.startswith("/static/") or (self._site.login is not None and path == "/login"):
             return None
         if self._authorize is None:
-            return await self._problem(request, 403, REFUSED)
+            return self._problem(request, 403, REFUSED)
         found = self._authorize(request)
         visitor = await found if inspect.isawaitable(found) else found
         if not isinstance(visitor, Visitor):
-            return await self._unknown(request)
+            if self._site.login is not None and request.method in SAFE and not _is_program(request):
+                return RedirectResponse(f"{base_of(request)}/login", 303)
+            return self._problem(request, 401 if self._site.login else 403, "You are not let in here.")
         request.scope["headrace.visitor"] = visitor
         why = self._denied(request, path, visitor)
         if why and request.method not in SAFE:
             await page_verbs.note_refused(self._site, request, path, why)
-        return await self._problem(request, 403, why) if why else None
+        return self._problem(request, 403, why) if why else None
 
     def _denied(self, request: Request, path: str, visitor: Visitor) -> str:
         """Why a visitor may not do what a request asks for; empty: the visitor may."""
-        if path == again_pages.PATH:
-            denied = "" if visitor.produces else "Only producers and operators may send jobs."
-            return "This dashboard is read only." if self._site.read_only else denied
-        if not visitor.looks:
+        sends = path == again_pages.PATH
+        if not sends and not visitor.looks:
             return f"A producer may only send jobs: POST {again_pages.PATH}."
-        if request.method in SAFE or path in ("/theme", "/logout"):
+        if not sends and (request.method in SAFE or path in ("/theme", "/logout")):
             return ""
-        denied = "" if visitor.operates else "Only operators may do this."
-        return "This dashboard is read only." if self._site.read_only else denied
+        if self._site.read_only:
+            return "This dashboard is read only."
+        if sends:
+            return "" if visitor.produces else "Only producers and operators may send jobs."
+        return "" if visitor.operates else "Only operators may do this."
 
-    async def _unknown(self, request: Request) -> Response:
-        if self._site.login is not None and request.method in SAFE and not _is_program(request):
-            return RedirectResponse(f"{base_of(request)}/login", 303)
-        return await self._problem(request, 401 if self._site.login else 403, "You are not let in here.")
-
-    async def _problem(self, request: Request, status: int, text: str) -> Response:
+    def _problem(self, request: Request, status: int, text: str) -> Response:
         if _is_program(request):
             return JSONResponse({"error": text}, status)
         return self._site.bare(request, "problem.html", status=status, title=str(status), text=text, code=status)
@@ -274,13 +264,12 @@ def _is_program(request: Request) -> bool:
 
 def _headers(frames: str) -> list[tuple[bytes, bytes]]:
     # A form says no origin where no referrer may be told and the connection is not encrypted, so it would be refused.
-    pairs = {
-        "content-security-policy": POLICY.format(frames=frames),
-        "x-content-type-options": "nosniff",
-        "referrer-policy": "same-origin",
-        "cross-origin-opener-policy": "same-origin",
-    }
-    return [(name.encode(), value.encode()) for name, value in pairs.items()]
+    return [
+        (b"content-security-policy", POLICY.format(frames=frames).encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"same-origin"),
+        (b"cross-origin-opener-policy", b"same-origin"),
+    ]
 
 
 async def _not_found(_scope: Scope, _receive: Receive, _send: Send) -> None:
