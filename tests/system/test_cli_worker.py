@@ -26,6 +26,11 @@ from tests.servers import Server
 
 pytestmark = pytest.mark.system
 
+THREAD = """
+import threading
+threading.Thread(target=time.sleep, args=[60], name="poller", daemon=True).start()
+"""
+
 
 @pytest.fixture
 def headrace(tmp_path: Path, url: str) -> Commands:
@@ -335,12 +340,14 @@ def test_an_interrupted_command_is_quiet(headrace: Commands) -> None:
     assert (waiting.returncode, out, err) == (130, "", "")
 
 
-def test_it_warns_of_tasks_that_its_application_does_not_include(
+def test_it_warns_of_tasks_that_are_not_included_and_of_a_thread_before_the_fork(
     headrace: Commands, worker: Callable[..., Worker]
 ) -> None:
     headrace.write("mail", "from headrace import Tasks\ntasks = Tasks()\n@tasks.task\ndef send() -> None: pass")
-    headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + "\nimport mail\n")
+    headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + "\nimport mail\n" + THREAD)
     started = worker()
+    started.says("the import of tasks:app started the thread 'poller' (runs time.sleep)")
+    started.says("start it in @app.after_fork_child")
     started.says("the Tasks of mail are in no application: app.include(...) with them has them run here")
 
 

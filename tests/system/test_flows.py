@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from headrace.model.workflow import NodeRecord, Policy, WorkflowState
 from headrace.workflows.run import WorkflowRun
 from tests.servers import Server, connect
 from tests.system.chaos import BUDGET, Chaos
-from tests.system.fleet import LEASE, Fleet, send
+from tests.system.fleet import Fleet
 from tests.system.tap import Tap
 
 KINDS = ("process", "fork", "thread", "async")
@@ -214,23 +212,3 @@ def _soak(new_server: NewServer, new_fleet: NewFleet, flows: int, width: int, se
 @pytest.mark.timeout(240)
 def test_workflows_survive_every_kind_of_kill(new_server: NewServer, new_fleet: NewFleet) -> None:
     _soak(new_server, new_fleet, flows=20, width=30, seconds=12, seed=7)
-
-
-def test_a_worker_that_slept_beyond_its_lease_releases_no_child_again(fleet: Fleet, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-
-    def line(flow: Flow) -> None:
-        first = flow.run("process.gate", str(gate), name="first")
-        flow.run("process.add", 1, 1, after=first, name="next")
-
-    sleeper = fleet.worker(settings={"lease": LEASE})
-    run = create(fleet, line)
-    fleet.started(run.node("first"))
-    pids = sleeper.stop_all()
-    fleet.worker()
-    fleet.started(run.node("first"), 2)
-    gate.touch()
-    assert run.wait(60) is WorkflowState.SUCCEEDED
-    send(pids, signal.SIGCONT)
-    assert fleet.enqueue("process.add", 1, 1).result(timeout=60) == 2
-    assert len(fleet.ledger.starts(run.node("next").id)) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from headrace import Headrace, Job
-from tests.deadline import eventually
 from tests.program import Program
 
 pytest.importorskip("opentelemetry.distro", reason="the distribution of OpenTelemetry is not installed")
@@ -96,21 +94,3 @@ def test_each_runner_is_instrumented_and_nothing_before_the_fork(headrace: Progr
     assert (headrace.directory / "warm").read_text() == "1 ProxyTracerProvider\n"
     # What a runner holds it sends before it leaves.
     assert _sent(out) == 4
-
-
-def test_without_traces_and_after_a_reload_each_runner_is_instrumented_too(headrace: Program, url: str) -> None:
-    headrace.environment["HEADRACE_TRACES"] = "off"
-    with Headrace(url) as app:
-        worker = run(headrace, "--processes", "1", "--reload=hup")
-        try:
-            assert [job.result(timeout=60) for job in one_of_each(app)] == ["TracerProvider"] * 4
-            task = app.by_name("tasks.process")
-            headrace.write("tasks", TASKS.replace("return type(", "return 'new ' + type("))
-            worker.send_signal(signal.SIGHUP)
-            eventually(lambda: task.enqueue().result(timeout=60) == "new TracerProvider", 60)
-        finally:
-            worker.terminate()
-            out, said = worker.communicate(timeout=60)
-    assert worker.returncode == 0, said
-    assert (headrace.directory / "warm").read_text() == "1 ProxyTracerProvider\n" * 2
-    assert _sent(out) == 0

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.errors import JobCancelled, JobFailed, JobQuarantined, ResultMismatch
+from headrace.errors import JobCancelled, JobFailed, JobQuarantined
 from headrace.model.job import State
 from headrace.model.job_record import Record
 from headrace.protocol import produce
 from headrace.tasks.job_handle import Job
 from tests.servers import Server
-from tests.system.fleet import Fleet, send
+from tests.system.fleet import Fleet
 
 NewFleet = Callable[..., Fleet]
 KINDS = ("process", "fork", "thread", "async")
@@ -112,18 +111,6 @@ def test_jobs_are_cancelled_before_they_start_and_while_they_run(fleet: Fleet) -
     assert not any(fleet.ledger.starts(job.id) for job in waiting)
 
 
-def test_a_job_that_was_sent_ahead_is_cancelled_without_starting(fleet: Fleet, tmp_path: Path) -> None:
-    worker = fleet.worker(settings={"prefetch_seconds": 1})
-    fleet.enqueue("process.nap", 0.0).result(timeout=60)
-    send(worker.runners(), signal.SIGSTOP)
-    first = fleet.enqueue("process.nap", 0.0)
-    fleet.until(lambda: first.state is State.RUNNING)
-    assert first.cancel() is State.RUNNING
-    assert fleet.ended(first).state is State.CANCELLED
-    assert not fleet.ledger.starts(first.id)
-    assert fleet.enqueue("process.add", 1, 1).result(timeout=60) == 2
-
-
 def test_cancellations_that_arrive_together_are_all_heard(fleet: Fleet) -> None:
     # With this lease no renewal tells of them in time: each must be read from the channel.
     fleet.worker(kinds="async", concurrency=40, settings={"lease": 600})
@@ -214,20 +201,3 @@ def test_a_job_that_is_killed_for_its_memory_is_quarantined(fleet: Fleet, memory
         events = Path(memory_group["HR_MEMORY_GROUP"], "memory.oom_control")
         assert not events.exists() or "oom_kill 2" in events.read_text()
     assert fleet.enqueue("process.add", 1, 1).result(timeout=60) == 2
-
-
-def test_a_result_that_is_nested_too_deeply_fails_its_job_and_says_so(fleet: Fleet) -> None:
-    fleet.worker()
-    with pytest.raises(JobFailed, match=r"ArgumentError: result of process.nested cannot be sent: nested too deeply"):
-        fleet.enqueue("process.nested", 50_000).result(timeout=60)
-    if sys.version_info >= (3, 12):
-        return
-    # Here it depends on how deep the reader is whether it can read what was sent from a shallow call.
-    job = fleet.enqueue("process.nested", 450)
-    fleet.ended(job)
-
-    def read(deeper: int) -> Any:
-        return read(deeper - 1) if deeper else job.result(timeout=1)
-
-    with pytest.raises(ResultMismatch, match="nested too deeply"):
-        read(700)

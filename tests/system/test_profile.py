@@ -7,14 +7,18 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace import Headrace
+from headrace.cli import workers
+from tests.commands import Commands
 from tests.deadline import eventually
-from tests.program import Program, Worker
+from tests.program import Worker
 from tests.servers import connect
 
 pytestmark = pytest.mark.system
@@ -22,7 +26,9 @@ pytestmark = pytest.mark.system
 TASKS = """
 import time
 from pathlib import Path
+from typing import Any
 from headrace import Headrace
+from headrace.cli import workers
 
 app = Headrace()
 
@@ -56,14 +62,7 @@ def rest(path: str) -> None:
 """
 
 
-def _owner(worker: Worker) -> str:
-    """The name of a worker, once it serves; one that does not is ended, since nobody else would do that."""
-    try:
-        (owner,) = re.findall(r"worker (\S+) serves default", worker.says("serves default"))
-    except BaseException:
-        worker.close()
-        raise
-    return str(owner)
+LESS = ["setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all", "--"]
 
 
 class Busy:
@@ -74,26 +73,36 @@ class Busy:
     """
 
     def __init__(self, directory: Path, url: str) -> None:
-        self.program = Program(directory, url)
+        self.program = Commands(directory, url)
         self.program.write("tasks", TASKS)
         self.app = Headrace(url)
-        self.go = directory / "go"
-        self.worker = Worker(
-            self.program.start("worker", "tasks:app", "--processes", "2", "--threads", "2", "--shutdown-timeout", "0s")
-        )
-        self.owner = _owner(self.worker)
+        self.directory = directory
+        self.worker, self.owner = self.another("--processes", "2", "--threads", "2", "--shutdown-timeout", "0s")
+
+    def another(self, *options: str) -> tuple[Worker, str]:
+        """One more worker, once it serves, and its name; one that does not is ended, since nothing else would do that."""
+        worker = Worker(self.program.start("worker", "tasks:app", *options))
+        try:
+            (owner,) = re.findall(r"worker (\S+) serves default", worker.says("serves default"))
+        except BaseException:
+            worker.close()
+            raise
+        return worker, str(owner)
 
     def run(self, *tasks: str) -> list[str]:
         """Start jobs; their ids, when their code runs."""
         ids = []
         for number, task in enumerate(tasks):
-            path = self.go.with_name(f"{number}-{task}")
+            path = self.directory / f"{number}-{task}"
             ids.append(self.app.by_name(f"tasks.{task}").enqueue(str(path)).id)
             eventually(path.with_name(path.name + ".began").exists, 60)
         return ids
 
-    def finish(self, number: int, task: str) -> None:
-        self.go.with_name(f"{number}-{task}").touch()
+    def facts(self, *words: str) -> Any:
+        return self.program("profile", *words, "--json").json
+
+    def fault(self, *words: str, code: int = 1) -> str:
+        return self.program("profile", *words, code=code).fault
 
     def end(self) -> None:
         self.worker.close()
@@ -107,34 +116,29 @@ def busy(tmp_path: Path, url: str) -> Iterator[Busy]:
     busy.end()
 
 
-def test_the_graph_of_a_worker_holds_what_its_runners_run(busy: Busy, tmp_path: Path) -> None:
-    *_, id = busy.run("grind", "weave", "weave")
-    facts = busy.program("profile", busy.owner.rpartition(":")[0], "--for", "3s", "--json").json
+def test_the_graph_of_a_worker_or_of_one_job_holds_what_runs(busy: Busy, tmp_path: Path) -> None:
+    tasks = ("grind", "weave", "weave", "spin", "other")
+    ids = busy.run(*tasks)
+    facts = busy.facts(busy.owner.rpartition(":")[0], "--for", "2s")
     assert facts["samples"] > 20
     assert facts["of"] == busy.owner
     text = (tmp_path / "headrace-profile.svg").read_text()
-    for name in ("grind (tasks.py", "weave (tasks.py", "chew (tasks.py"):
-        assert name in text
-    # A job is found behind others of its runner.
-    facts = busy.program("profile", "--job", id, "--for", "1s", "--json").json
-    assert facts["of"] == f"the job {id} (tasks.weave)"
-    (row,) = (one for one in busy.app.workers.get(busy.owner).runners if one.kind == "thread")
-    assert (row.job, facts["processes"]) == (id, [row.pid])
-    assert busy.worker.process.poll() is None
-
-
-def test_one_job_by_its_id(busy: Busy, tmp_path: Path) -> None:
-    tasks = ("grind", "weave", "spin")
-    ids = busy.run(*tasks, "other")
-    for number, task in enumerate(tasks):
-        busy.program("profile", busy.owner, "--job", ids[number], "--for", "2s", "-o", f"{task}.svg")
-        busy.finish(number, task)
-        text = (tmp_path / f"{task}.svg").read_text()
-        assert f"{task} (tasks.py" in text
+    for name in ("grind", "weave", "spin", "chew"):
+        assert f"{name} (tasks.py" in text
+    # The second of the thread runner is found behind another one.
+    for number in (0, 2, 3):
+        facts = busy.facts(busy.owner, "--job", ids[number], "--for", "1s", "-o", "one.svg")
+        assert facts["of"] == f"the job {ids[number]} (tasks.{tasks[number]})"
+        (row,) = (one for one in busy.app.workers.get(busy.owner).runners if one.job == ids[number])
+        assert facts["processes"] == [row.pid]
+        text = (tmp_path / "one.svg").read_text()
+        assert f"{tasks[number]} (tasks.py" in text
         assert "other (tasks.py" not in text
+    (tmp_path / "0-grind").touch()
     eventually(lambda: busy.app.jobs.get(ids[0]).refresh().state == "succeeded", 60)
-    assert f"the job {ids[0]} does not run: it is succeeded" in _fault(busy, "profile", "--job", ids[0], code=1)
-    assert "0" * 21 in _fault(busy, "profile", "--job", "0" * 21, code=1)
+    assert f"the job {ids[0]} does not run: it is succeeded" in busy.fault("--job", ids[0])
+    assert "0" * 21 in busy.fault("--job", "0" * 21)
+    assert busy.worker.process.poll() is None
 
 
 def test_a_worker_whose_dispatcher_hangs_can_be_looked_into(
@@ -151,8 +155,7 @@ def test_a_worker_whose_dispatcher_hangs_can_be_looked_into(
             # It may be a container's probe, which asks whether the lease holds.
             busy.program("workers", "show", str(busy.worker.process.pid), code=1)
             for name in ((), (busy.owner,), (str(busy.worker.process.pid),)):
-                facts = busy.program("profile", *name, "--for", "1s", "--idle", "--json").json
-                assert facts["of"] == busy.owner
+                assert busy.facts(*name, "--for", "1s", "--idle")["of"] == busy.owner
             # The supervisor has killed its runners, since its lease is over.
             assert "select (selectors.py" in (tmp_path / "headrace-profile.svg").read_text()
         finally:
@@ -161,33 +164,29 @@ def test_a_worker_whose_dispatcher_hangs_can_be_looked_into(
         busy.end()
 
 
-def test_one_runner_and_the_dispatcher_for_speedscope(busy: Busy, tmp_path: Path) -> None:
-    busy.run("grind")
+def test_one_runner_or_the_dispatcher_and_who_waits_where_asked(
+    busy: Busy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy.run("grind", "rest")
 
-    def runners() -> list[str]:
-        told = busy.program("profile", busy.owner, "--runner", "99", code=1).fault
-        return re.findall(r"process \d+ \(pid (\d+)\)", told)
+    def numbered() -> list[str]:
+        return re.findall(r"process \d+ \(pid (\d+)\)", busy.fault("--runner", "99"))
 
-    # The job needs one of them only: the other may be forked later.
-    eventually(lambda: len(runners()) == 2, 60)
-    numbers = runners()
+    # A heartbeat tells of them.
+    eventually(lambda: len(numbered()) == 2, 60)
+    told, numbers = busy.fault("--runner", "0"), numbered()
+    assert f"process 0 (pid {numbers[0]}), thread 0 (pid " in told
     seen = []
     for number in numbers:
-        ended = busy.program(
-            "profile", "--runner", number, "--for", "2s", "--format", "speedscope", "-o", f"{number}.json", code=None
-        )
+        words = ("--runner", number, "--for", "1s", "--format", "speedscope", "-o", f"{number}.json")
+        ended = busy.program("profile", *words, code=None)
         seen += [ended.code == 0 and '"grind"' in (tmp_path / f"{number}.json").read_text()]
     assert sorted(seen) == [False, True], "one runner runs it, the other waits"
-    told = busy.program("profile", "--runner", "0", code=1).fault
-    assert f"process 0 (pid {numbers[0]}), thread 0 (pid " in told
-    facts = busy.program("profile", "--dispatcher", "--idle", "--for", "2s", "-o", "d.svg", "--json").json
-    assert len(facts["processes"]) == 1
+    (dispatcher,) = busy.facts("--dispatcher", "--idle", "--for", "1s", "-o", "d.svg")["processes"]
     assert "Dispatcher.run (headrace/worker/dispatcher/loop.py" in (tmp_path / "d.svg").read_text()
-
-
-def test_who_waits_is_counted_when_asked(busy: Busy, tmp_path: Path) -> None:
-    busy.run("rest")
     picture = tmp_path / "headrace-profile.svg"
+    busy.program("profile", "--idle", "--for", "1s")
+    assert "rest (tasks.py" in picture.read_text()
 
     def nothing_computed() -> bool:
         """The process computes for a moment after it was forked."""
@@ -197,83 +196,56 @@ def test_who_waits_is_counted_when_asked(busy: Busy, tmp_path: Path) -> None:
 
     # A sample stops whom it looks at, who then waits for a processor to go back to sleep: on a busy machine that takes
     # longer than the next sample is away.
-    busy.program.prelude = "from headrace.cli import workers; workers.RATE = 2"
-    eventually(nothing_computed, 60)
-    busy.program.prelude = ""
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "RATE", 2)
+        eventually(nothing_computed, 60)
     assert not picture.exists()
-    busy.program("profile", "--idle", "--for", "2s")
-    assert "rest (tasks.py" in (tmp_path / "headrace-profile.svg").read_text()
+    stopped = [busy.worker.process.pid, int(dispatcher)]
+    try:
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        assert "does not answer" in busy.fault("--runner", "0")
+    finally:
+        for pid in reversed(stopped):
+            os.kill(pid, signal.SIGCONT)
 
 
-def test_what_cannot_be_profiled_is_answered_with_what_can(busy: Busy, url: str) -> None:
-    assert busy.owner in _fault(busy, "profile", "nobody", code=1)
-    assert f"did you mean {busy.owner}?" in _fault(busy, "profile", f"{busy.owner}x", code=1)
-    assert "exclude each other" in _fault(busy, "profile", "--runner", "1", "--dispatcher", code=2)
-    assert "--for takes" in _fault(busy, "profile", "--for", "0", code=2)
-    assert "cannot be written" in _fault(busy, "profile", "-o", "nowhere/x.svg", code=2)
-    busy.program.prelude = "import sys; sys.executable = '/nowhere/python'"
-    assert "pip install 'headrace[profile]'" in busy.program("profile", code=1, PATH="/nowhere").fault
-    busy.program.prelude = ""
-    _without_permission(busy)
-    with Second(busy) as second:
-        fault = _fault(busy, "profile", code=1)
+def test_what_cannot_be_profiled_is_answered_with_what_can(
+    busy: Busy, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert busy.owner in busy.fault("nobody")
+    assert f"did you mean {busy.owner}?" in busy.fault(f"{busy.owner}x")
+    assert "exclude each other" in busy.fault("--runner", "1", "--dispatcher", code=2)
+    assert "--for takes" in busy.fault("--for", "0", code=2)
+    assert "cannot be written" in busy.fault("-o", "nowhere/x.svg", code=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/nowhere/python")
+        assert "pip install 'headrace[profile]'" in busy.program("profile", code=1, PATH="/nowhere").fault
+    _without_permission(busy, monkeypatch)
+    second, owner = busy.another("--processes", "1")
+    try:
+        fault = busy.fault()
         assert busy.owner in fault
-        assert second.owner in fault
+        assert owner in fault
+    finally:
+        second.close()
     # One on another machine is named.
     with connect(url) as client:
         client.hset(busy.app.client.keys(f"owner:{busy.owner}"), "place", "far-away:7")
-    fault = _fault(busy, "profile", code=1)
+    fault = busy.fault()
     assert "runs on far-away" in fault
     assert "profile it there" in fault
 
 
-class Second:
-    """Another worker beside the first."""
-
-    def __init__(self, busy: Busy) -> None:
-        self.worker = Worker(busy.program.start("worker", "tasks:app", "--processes", "1"))
-        self.owner = _owner(self.worker)
-
-    def __enter__(self) -> Second:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.worker.close()
-
-
-def _fault(busy: Busy, *arguments: str, code: int) -> str:
-    return busy.program(*arguments, code=code).fault
-
-
-def test_a_worker_that_does_not_answer_is_said_to(busy: Busy) -> None:
-    busy.run("rest")
-    os.kill(busy.worker.process.pid, signal.SIGSTOP)
-    dispatcher = int(busy.program("profile", "--dispatcher", "--idle", "--for", "2s", "--json").json["processes"][0])
-    os.kill(dispatcher, signal.SIGSTOP)
-    try:
-        assert "does not answer" in _fault(busy, "profile", "--runner", "0", code=1)
-    finally:
-        os.kill(dispatcher, signal.SIGCONT)
-        os.kill(busy.worker.process.pid, signal.SIGCONT)
-
-
-LESSER = """
-from headrace.cli import workers
-
-started, less = workers.subprocess.Popen, ["setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all", "--"]
-workers.subprocess.Popen = lambda argv, **options: started([*less, *argv], **options)
-"""
-
-
-def _without_permission(busy: Busy) -> None:
+def _without_permission(busy: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel refuses: py-spy runs as another user, without the capability to look into processes of others."""
-    bare = ["setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all", "--", "true"]
-    if shutil.which("setpriv") is None or subprocess.run(bare, capture_output=True, check=False).returncode:
+    if shutil.which("setpriv") is None or subprocess.run([*LESS, "true"], capture_output=True, check=False).returncode:
         return  # this machine does not let us become another user
     busy.run("rest")
-    busy.program.prelude = LESSER
-    ended = busy.program("profile", "--for", "1s", code=1)
+    start = subprocess.Popen
+    with monkeypatch.context() as patch:
+        patch.setattr(workers.subprocess, "Popen", lambda argv, **options: start([*LESS, *argv], **options))
+        ended = busy.program("profile", "--for", "1s", code=1)
     assert "does not let this user look into process" in ended.err
     assert "SYS_PTRACE" in ended.err
     assert "Traceback" not in ended.err
-    busy.program.prelude = ""

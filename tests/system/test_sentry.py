@@ -91,10 +91,6 @@ def snoozes() -> None:
         current_job().snooze(0.01)
 
 @app.task(retries=0)
-def logs() -> None:
-    raise KeyError("x")
-
-@app.task(retries=0)
 def waits() -> None:
     import time
     open("waits", "w").close()
@@ -126,8 +122,9 @@ def program(tmp_path: Path, url: str) -> Program:
 
 def run(program: Program, *tasks: str, **environment: str) -> Sent:
     program.environment |= environment
-    for task in tasks:
-        program("enqueue", f"tasks.{task}", "hunter2", "--app", "tasks:app")
+    with Headrace(program.environment["HEADRACE_URL"]) as app:
+        for task in tasks:
+            app.by_name(f"tasks.{task}").enqueue("hunter2")
     program.burst()
     return Sent(program.directory / "sent")
 
@@ -138,8 +135,9 @@ def _grouped(record: Record) -> list[str]:
 
 def test_what_jobs_of_each_kind_did_is_reported_before_their_runners_leave(program: Program, url: str) -> None:
     program("workflows", "create", "tasks.shop", "--start", "--app", "tasks:app")
-    for task in ("parent", "snoozes"):
-        program("enqueue", f"tasks.{task}", "--app", "tasks:app")
+    with Headrace(url) as app:
+        for task in ("parent", "snoozes"):
+            app.by_name(f"tasks.{task}").enqueue()
     sent = run(program, "fails", "fails_thread", "fails_fork", "fails_async", "tells", "leaks")
     events = {event["transaction"].removeprefix("tasks."): event for event in sent.of("event")}
     assert len(sent.of("event")) == len(events)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ from headrace import Headrace
 from headrace.cli.session import ExitCode
 from tests.commands import Commands
 from tests.deadline import eventually
-from tests.processes import dispatcher_of
 from tests.program import Program, Worker
 from tests.worker.test_memory_mapping import joins
 
@@ -165,36 +163,6 @@ def test_no_runner_that_left_is_waited_for(headrace: Program, app: Headrace) -> 
     assert "do not leave" not in said
 
 
-def test_a_preload_that_starts_a_thread_keeps_the_worker_from_starting(headrace: Program) -> None:
-    headrace.write(
-        "threaded", "import threading, time\nthreading.Thread(target=time.sleep, args=[60], daemon=True).start()"
-    )
-    ended = headrace("worker", "tasks:app", "--preload", "threaded", code=ExitCode.APPLICATION)
-    assert re.search(
-        r"the preload of threaded started the thread 'Thread-\d \(sleep\)' \(runs time.sleep\)", ended.fault
-    )
-    assert "start it in @app.after_fork_child" in ended.fault
-
-
-def test_a_module_is_imported_before_the_fork(headrace: Program) -> None:
-    headrace.write("late", "import os\npid = os.getpid()")
-    headrace.write(
-        "early", "import os\nfrom tasks import app\n@app.task\ndef where() -> bool:\n"
-        "    import late\n    return late.pid == os.getppid()"
-    )  # fmt: skip
-    id = headrace.enqueue("early.where")
-    headrace("worker", "early:app", "--burst", "--processes", "1", HEADRACE_PRELOAD="late")
-    assert '"result":true' in headrace("jobs", "show", id, "--json").out
-
-
-def test_a_worker_is_not_idle_before_its_runners_are_there(headrace: Program, app: Headrace) -> None:
-    headrace.write("slow", "import time\nfrom tasks import app\n@app.before_fork\ndef wait(): time.sleep(1.5)\n")
-    job = app.by_name("tasks.add").enqueue(1)
-    ended = headrace("worker", "slow:app", "--processes", "1", "--max-idle", "0.5s")
-    assert "there was nothing to run for 0.5 s" in ended.err
-    assert job.result(timeout=0) == 2
-
-
 LARGE = """
 from pathlib import Path
 from headrace import Headrace
@@ -222,21 +190,6 @@ def test_a_large_application_is_in_huge_pages_that_its_runners_share(headrace: P
         huge, own = app.jobs.get(job).result(timeout=0)
         assert huge > 32 << 10, "kB, of the 60 MB that the list takes"
         assert own < 16 << 10
-
-
-def test_runners_are_flushed_when_the_worker_is_told_to_stop(headrace: Program, app: Headrace, tmp_path: Path) -> None:
-    headrace.write(
-        "counting", "from tasks import app\n@app.task\ndef count():\n    app.stats.add('counted', {'n': 1})\n"
-        "@app.on_exit\ndef say():\n    open('left', 'w').close()"
-    )  # fmt: skip
-    worker = Worker(headrace.start("worker", "counting:app", "--processes", "1"))
-    try:
-        app.by_name("counting.count").enqueue().result(timeout=60)
-        assert worker.stop() == 0
-    finally:
-        worker.close()
-    assert counted(app, "counted") == {"n": 1}
-    assert (tmp_path / "left").exists()
 
 
 LATE = """
@@ -275,35 +228,16 @@ MODELS = [model(number) for number in range(24)]
 """
 
 
-LIGHT = """
-from headrace import Headrace
-
-app = Headrace()
-
-@app.task(kind="fork")
-def report() -> list:
-    import sys
-    warm = ["late_report" in sys.modules]
-    import late_report
-    return warm
-"""
-
-
 @pytest.fixture
 def late(headrace: Program) -> Iterator[Callable[..., Worker]]:
-    """Start a worker whose jobs each do the same set-up in a fork of their own.
-
-    Those of the application ``late`` import a module and configure SQLAlchemy's mappers; those of ``light`` only import.
-    """
-    for name, text in {
-        "late": LATE, "light": LIGHT, "models": MODELS, "late_report": "import time\ntime.sleep(0.05)",
-    }.items():  # fmt: skip
+    """Start a worker whose jobs each import a module and configure SQLAlchemy's mappers, in a fork of their own."""
+    for name, text in {"late": LATE, "models": MODELS, "late_report": "import time\ntime.sleep(0.05)"}.items():
         headrace.write(name, text)
     headrace.environment["HEADRACE_LEASE"] = "3"
     started: list[Worker] = []
 
-    def start(*arguments: str, target: str = "late:app") -> Worker:
-        started.append(Worker(headrace.start("worker", target, "--forks", "2", *arguments)))
+    def start(*arguments: str) -> Worker:
+        started.append(Worker(headrace.start("worker", "late:app", "--forks", "2", *arguments)))
         started[-1].says("serves default")
         return started[-1]
 
@@ -312,13 +246,9 @@ def late(headrace: Program) -> Iterator[Callable[..., Worker]]:
         one.close()
 
 
-def said(worker: Worker, text: str) -> int:
-    return sum(text in line for line in list(worker.lines))
-
-
-def reports(app: Headrace, count: int, task: str = "late.report") -> list[list[bool]]:
+def reports(app: Headrace, count: int) -> list[list[bool]]:
     """What so many jobs found done when they began: the import, and the mappers."""
-    drafts = [app.by_name(task).job() for _ in range(count)]
+    drafts = [app.by_name("late.report").job() for _ in range(count)]
     app.enqueue_many(drafts)
     return [draft.handle.result(timeout=60) for draft in drafts]
 
@@ -355,25 +285,3 @@ def test_the_startup_profile_names_imports_and_what_may_be_set_up(
     assert reports(app, 3) == [[True, True]] * 3
     assert pasted.stop() == 0
     assert not [line for line in pasted.lines if "lose" in line]
-
-
-def test_without_startup_profiling_nothing_is_said(
-    headrace: Program, app: Headrace, late: Callable[..., Worker]
-) -> None:
-    headrace.environment["HEADRACE_STARTUP_PROFILING"] = "0"
-    worker = late(target="light:app")
-    reports(app, 8, "light.report")
-    assert worker.stop() == 0
-    assert not [line for line in worker.lines if "lose" in line]
-
-
-def test_the_startup_profile_is_there_for_the_successor_of_a_dispatcher(
-    headrace: Program, app: Headrace, late: Callable[..., Worker]
-) -> None:
-    worker = late(target="light:app")
-    reports(app, 8, "light.report")
-    worker.says("lose")
-    eventually(lambda: dispatcher_of(worker.process.pid)).kill()
-    eventually(lambda: said(worker, "serves default") == 2 * len(app.client.store.shards), 60)
-    reports(app, 8, "light.report")
-    eventually(lambda: said(worker, "lose") >= 2, 60)

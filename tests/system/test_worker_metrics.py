@@ -20,7 +20,7 @@ from tests.commands import Commands
 from tests.deadline import eventually
 from tests.processes import below, lives
 from tests.program import TASKS, Program
-from tests.servers import Server, free_port
+from tests.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -188,17 +188,6 @@ def test_it_ends_with_its_worker(worker: Callable[..., Worker], how: signal.Sign
     eventually(lambda: not any(lives(process) for process in everyone), 60)
     with pytest.raises(urllib.error.URLError):
         ask(url)
-
-
-def test_the_next_worker_takes_the_address_over(headrace: Program, worker: Callable[..., Worker]) -> None:
-    one = worker("--reload=hup", "--metrics", str(free_port()))
-    first = one.answering()
-    one.process.send_signal(signal.SIGHUP)
-    eventually(lambda: not lives(first), 60)
-    second = one.answering()
-    assert second != first
-    eventually(lambda: "headrace_workers 1.0" in ask(one.url()), 60)
-    headrace("enqueue", "tasks.add", "1", "--wait")
 
 
 def test_a_store_that_is_away_is_a_failed_scrape(

@@ -50,35 +50,6 @@ def test_work_sent_ahead_is_handed_back_unharmed(fleet: Fleet) -> None:
     assert len(fleet.ledger.starts()) == 1
 
 
-def test_after_the_shutdown_timeout_jobs_are_handed_back_and_nothing_is_charged(
-    server: Server, new_fleet: NewFleet, tmp_path: Path
-) -> None:
-    fleet = new_fleet(server.url, shutdown_timeout=0.3, lease=LONG_LEASE)
-    worker = fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in KINDS]
-    for job in jobs:
-        fleet.started(job)
-    worker.terminate()
-    assert worker.wait() == 0
-    assert {job.state for job in jobs} == {State.READY}
-    for job in jobs:
-        record = job.refresh()
-        assert (record.interruptions, record.crashes, record.failures) == (1, 0, 0)
-    (tmp_path / "go").touch()
-    fleet.worker(kinds=ALL)
-    assert [job.result(timeout=60) for job in jobs] == [2] * 4
-
-
-def test_a_dispatcher_that_never_moves_again_does_not_hold_up_the_end(server: Server, new_fleet: NewFleet) -> None:
-    """Its ``shutdown_timeout`` is not waited for: nobody could settle what ends in it."""
-    fleet = new_fleet(server.url, lease=1.0, shutdown_timeout=1000.0)
-    worker = fleet.worker(environ={"HR_LAST_SILENCE": "0"})
-    send([worker.dispatcher()], signal.SIGSTOP)
-    worker.terminate()
-    assert worker.wait() == 0
-    assert "the dispatcher has not moved for 2 s" in worker.log()
-
-
 @pytest.mark.parametrize("ways", [("raises", "fails"), ("exits",), ("hangs",)])
 def test_jobs_learn_of_a_shutdown_and_tidy_up_before_they_go_back(
     server: Server, new_fleet: NewFleet, ways: tuple[str, ...]
@@ -143,24 +114,3 @@ def test_an_idle_worker_leaves_at_once(fleet: Fleet) -> None:
     assert time.monotonic() - asked < 9
     assert "do not leave" not in worker.log()
     assert not fleet.app.overview().workers
-
-
-@pytest.mark.slow
-def test_ten_rolling_deploys_under_load_burn_nothing(server: Server, new_fleet: NewFleet) -> None:
-    """Some jobs take longer than ``shutdown_timeout``: those are interrupted, which is free, and none fails or crashes."""
-    fleet = new_fleet(server.url, shutdown_timeout=0.2, lease=LONG_LEASE)
-    jobs = fleet.enqueue_many("process.nap", [(0.02,)] * 60)
-    workers = [fleet.worker(processes=2), fleet.worker(processes=2)]
-    for _ in range(10):
-        jobs += fleet.enqueue_many("process.nap", [(0.6,) if n % 15 == 0 else (0.02,) for n in range(60)])
-        fresh = fleet.worker(processes=2)
-        old = workers.pop(0)
-        old.terminate()
-        assert old.wait() == 0
-        workers.append(fresh)
-    fleet.drained(60)
-    starts = fleet.ledger.counts()
-    for job in jobs:
-        record = job.refresh()
-        assert (record.state, record.failures, record.crashes) == (State.SUCCEEDED, 0, 0)
-        assert starts[job.id] == 1 + record.interruptions
