@@ -18,12 +18,12 @@ import msgspec
 from headrace.clock import monotonic
 from headrace.errors import ArgumentError, NoCurrentJob, OptionsError, PayloadTooLarge, Snooze
 from headrace.model.headers import SCHEDULE, unpacked
-from headrace.model.hidden_values import hidden_within
+from headrace.model.hidden_values import map_texts
 from headrace.model.ids import flow_of, is_node, ticked_at
 from headrace.model.job import Claim
 from headrace.model.limit_rules import check_units, name_of_any
 from headrace.model.retry import NO_RETRY, Retry, runs_again
-from headrace.model.workflow import Payload, correlation_of, fields_of, parse_facts
+from headrace.model.workflow import Payload, correlation_of, log_fields, parse_facts
 from headrace.protocol.consume import Note
 from headrace.running_job import running_job
 from headrace.settings import Duration, patience, seconds
@@ -198,7 +198,7 @@ class CurrentJob:
     @property
     def log_fields(self) -> dict[str, str | int]:
         """What log lines say of it, by name, for loggers of your own; docs/observability.md lists them."""
-        return fields_of(self._claim, self.headers)
+        return log_fields(self._claim, self.headers)
 
     @property
     def tick(self) -> datetime | None:
@@ -313,7 +313,7 @@ class CurrentJob:
         if data is None:
             return ""
         try:
-            found = msgspec.json.encode(hidden_within(msgspec.to_builtins(data), self.hide)).decode()
+            found = msgspec.json.encode(map_texts(msgspec.to_builtins(data), self.hide)).decode()
         except (TypeError, ValueError, RecursionError) as error:
             raise ArgumentError(f"the data of progress must be what JSON can hold: {error}") from None
         if len(found.encode()) > LINE_CAP:

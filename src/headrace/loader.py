@@ -77,8 +77,7 @@ def _theirs(error: BaseException) -> BaseException:
     return error.with_traceback(chain)
 
 
-def _candidates(module: ModuleType) -> list[str]:
-    """Names of the module's applications, one each."""
+def _application_names(module: ModuleType) -> list[str]:
     found: dict[int, str] = {}
     for name, value in vars(module).items():
         if isinstance(value, Headrace):
@@ -87,7 +86,7 @@ def _candidates(module: ModuleType) -> list[str]:
 
 
 def _only(module: ModuleType) -> Headrace:
-    names = _candidates(module)
+    names = _application_names(module)
     if len(names) == 1:
         found: Headrace = getattr(module, names[0])
         return found
@@ -134,5 +133,5 @@ def _made(module: ModuleType, name: str, factory: object) -> object:
 
 
 def _meant(module: ModuleType) -> str:
-    names = [f"{module.__name__}:{name}" for name in _candidates(module)]
+    names = [f"{module.__name__}:{name}" for name in _application_names(module)]
     return f"did you mean {', '.join(names)}?" if names else ""

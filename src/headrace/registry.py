@@ -28,7 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _OF_ONE = frozenset({"name", "loose"})  # options that no two tasks have in common
-# All sets of this process, for :func:`left_out`.
+# All sets of this process, for :func:`unused_set_warnings`.
 _made: WeakSet[Tasks] = WeakSet()
 
 
@@ -219,7 +219,7 @@ def include(app: Registered, many: tuple[object, ...], *, move: bool) -> None:
             new[name] = task
         types = types.joined(one.types)
         joining.append(one)
-    changed = _with_defaults(app.context.task_defaults, joining)
+    changed = _tasks_of_other_defaults(app.context.task_defaults, joining)
     _check_keys(app.context, joining, changed)
     for one in joining:
         old = one.registered
@@ -246,8 +246,9 @@ def _check_keys(context: AppContext, joining: list[Tasks], changed: list[tuple[T
         check_encryption(context, name, encrypt=encrypt)
 
 
-def _with_defaults(defaults: Mapping[str, Any], joining: list[Tasks]) -> list[tuple[Task[..., Any, Any], _Read]]:
-    """Tasks that other defaults apply to than until now, and their options."""
+def _tasks_of_other_defaults(
+    defaults: Mapping[str, Any], joining: list[Tasks]
+) -> list[tuple[Task[..., Any, Any], _Read]]:
     tasks = (task for one in joining if one.context.task_defaults != defaults for task in one.tasks.values())
     return [
         (task, _read(task.function, _over(defaults, task.given, task.function)))
@@ -256,8 +257,7 @@ def _with_defaults(defaults: Mapping[str, Any], joining: list[Tasks]) -> list[tu
     ]
 
 
-def left_out() -> list[str]:
-    """What is to be said of the sets of this process that have tasks and are in no application."""
+def unused_set_warnings() -> list[str]:
     found = (one for one in _made if one.tasks and not one.context.included)
     return sorted(
         f"{_called(one)} are in no application: app.include(...) with them has them run here" for one in found

@@ -70,7 +70,6 @@ class running(Generic[J]):  # noqa: N801 - reads as a verb: with running(job)
 
 
 def job_if_any() -> RunningJob | None:
-    """The job whose code calls this; None outside of a job."""
     return _running.get(None)
 
 
@@ -85,8 +84,7 @@ def running_job() -> RunningJob:
         ) from None
 
 
-def inherited() -> Mapping[str, str]:
-    """The headers of the job whose code calls this; none outside of a job."""
+def inherited_headers() -> Mapping[str, str]:
     job = _running.get(None)
     if job is None:
         return NO_HEADERS
@@ -97,7 +95,6 @@ def inherited() -> Mapping[str, str]:
 
 @contextmanager
 def importing(module: str) -> Generator[None]:
-    """Around the import of an application's module by a worker or a command."""
     before = _imported.set(module)
     try:
         yield
@@ -106,7 +103,6 @@ def importing(module: str) -> Generator[None]:
 
 
 def on_event_loop() -> bool:
-    """Whether the caller is code of a running event loop."""
     # Not imported for this: where it was never loaded, none runs.
     events: Any = sys.modules.get("asyncio.events")
     return events is not None and events._get_running_loop() is not None  # noqa: SLF001 - documented, for libraries

@@ -21,7 +21,7 @@ import pytest
 from rich.console import Console
 
 from headrace import Headrace
-from headrace.cli.queues import document, summary, table
+from headrace.cli.queues import summary, table, top_document
 from headrace.protocol.overviews import Overview
 from tests.deadline import eventually
 from tests.program import Program
@@ -61,7 +61,7 @@ def test_a_look_is_one_round_trip(busy: Headrace) -> None:
     before = busy.client.store.round_trips
     seen = busy.overview()
     assert busy.client.store.round_trips - before == 1
-    found = document(seen)
+    found = top_document(seen)
     assert [(one["name"], one["ready"], one["workers"]) for one in found["queues"]] == [("mail", 2, 1), ("mial", 1, 0)]
     assert (found["workers"], found["slots"]) == (1, 4)
 

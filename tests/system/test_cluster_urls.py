@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Headrace
-from headrace.cli.server_check import sight_warnings
+from headrace.cli.server_check import server_warnings
 from headrace.errors import HeadraceError, ServerError, StoreUnavailable, UrlError
 from tests.clusters import Cluster, Node
 from tests.deadline import eventually
@@ -128,7 +128,7 @@ def test_a_name_that_tls_does_not_cover_is_refused(secure: Callable[[str], Clust
 def test_a_worker_is_told_what_of_a_cluster_costs_time(new_cluster: NewCluster) -> None:
     cluster = new_cluster(2, 0, config={"cluster-node-timeout": "6000"})
     with Headrace(cluster.url) as app:
-        primaries, timeout, coverage = sight_warnings(app)
+        primaries, timeout, coverage = server_warnings(app)
         assert "CONFIG SET cluster-require-full-coverage no on each node" in coverage
         assert "cluster-node-timeout 6000, at most 5000" in timeout
         assert "2 primaries" in primaries

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from headrace import Headrace, Secret
 from headrace.errors import ArgumentError, OptionsError
 from headrace.model.hidden_values import (
+    has_secret_mark,
     hidden_in,
     hides,
-    is_secret,
     named_shown,
     shown,
     texts_of,
@@ -40,8 +40,8 @@ def test_the_places_of_secret_arguments() -> None:
     assert places(opened) == {"tokens", "**", "return"}
     assert places(listed) == {"all_of", "1", "by", "2"}
     assert places(plain) == set()
-    assert is_secret(Secret[str])
-    assert not is_secret(list[str])
+    assert has_secret_mark(Secret[str])
+    assert not has_secret_mark(list[str])
 
 
 def test_a_secret_parameter_is_what_it_says_to_the_codec() -> None:

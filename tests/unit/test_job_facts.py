@@ -6,7 +6,7 @@ from headrace.context import CurrentJob
 from headrace.model.headers import CORRELATION, MOST_HEADERS, TRACE, packed, with_correlation
 from headrace.model.ids import make_id
 from headrace.model.job import Claim
-from headrace.model.workflow import correlation_of, fields_of, trace_id_of
+from headrace.model.workflow import correlation_of, log_fields, trace_id_of
 
 ID = make_id(1, 1)
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -30,9 +30,9 @@ def test_a_job_passes_its_correlation_on_where_there_is_room() -> None:
 
 def test_a_plain_job_has_no_workflow() -> None:
     claim = Claim(ID, 1, "mail", 1, "tasks.send", b"", failures=1, headers=packed({CORRELATION: "c"}))
-    assert fields_of(claim) == {"job": ID, "task": "tasks.send", "queue": "mail", "attempt": 2, "correlation": "c"}
+    assert log_fields(claim) == {"job": ID, "task": "tasks.send", "queue": "mail", "attempt": 2, "correlation": "c"}
 
 
 def test_a_logger_of_ones_own_has_what_our_lines_have() -> None:
     claim = Claim(ID, 1, "mail", 1, "tasks.send", b"", headers=packed({CORRELATION: "c"}))
-    assert CurrentJob(claim, print).log_fields == fields_of(claim)
+    assert CurrentJob(claim, print).log_fields == log_fields(claim)

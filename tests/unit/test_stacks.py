@@ -10,7 +10,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.stacks import MOST_EACH, MOST_FRAMES, jobs_first, parted, stack
+from headrace.model.stacks import MOST_EACH, MOST_FRAMES, jobs_first, stack, stacks_and_others
 
 LINES = (
     b"Traceback (most recent call last):\n", b'  File "a.py", line 3, in f\n', b"    raise ValueError\n", b"a line\n",
@@ -34,7 +34,7 @@ def test_stacks_of_this_interpreter_are_known_as_such() -> None:
     thread.join()
     assert b"in dumped" in data
     assert data.count(b"hread 0x") >= 2
-    assert parted(data) == (data, b"")
+    assert stacks_and_others(data) == (data, b"")
 
 
 def test_a_stack_of_ours_is_known_as_one_whatever_its_file_is_called() -> None:
@@ -42,7 +42,7 @@ def test_a_stack_of_ours_is_known_as_one_whatever_its_file_is_called() -> None:
     code = compile("keep(stack(7, frame()))", 'a\n"b.py", line 1 in c\n\udcff', "exec")
     exec(code, {"keep": data.append, "stack": stack, "frame": sys._getframe})
     assert b" in test_a_stack_of_ours" in data[0]
-    assert parted(data[0]) == (data[0], b"")
+    assert stacks_and_others(data[0]) == (data[0], b"")
 
 
 def test_a_deep_stack_is_cut_off() -> None:
@@ -52,14 +52,14 @@ def test_a_deep_stack_is_cut_off() -> None:
     data = deeper(2 * MOST_FRAMES)
     assert data.count(b" in deeper\n") == MOST_FRAMES
     assert data.endswith(b"  ...\n\n")
-    assert parted(data) == (data, b"")
+    assert stacks_and_others(data) == (data, b"")
 
 
 @given(st.lists(st.sampled_from(LINES)), st.lists(st.sampled_from(LINES)))
 def test_other_lines_are_passed_on(before: list[bytes], after: list[bytes]) -> None:
     data = dumped()
     said = [line for line in (*before, *after) if line != b"\n"]
-    stacks, others = parted(b"".join(before) + data + b"".join(after))
+    stacks, others = stacks_and_others(b"".join(before) + data + b"".join(after))
     assert stacks.replace(b"\n", b"") == data.replace(b"\n", b"")
     assert [line for line in others.splitlines(keepends=True) if line != b"\n"] == said
 
@@ -67,7 +67,7 @@ def test_other_lines_are_passed_on(before: list[bytes], after: list[bytes]) -> N
 @given(st.integers(0, 5))
 def test_a_piece_may_begin_within_a_stack(line: int) -> None:
     lines = dumped().splitlines(keepends=True)
-    first, second = parted(b"".join(lines[:line])), parted(b"".join(lines[line:]))
+    first, second = stacks_and_others(b"".join(lines[:line])), stacks_and_others(b"".join(lines[line:]))
     assert (first[0] + second[0]).replace(b"\n", b"") == b"".join(lines).replace(b"\n", b"")
 
 

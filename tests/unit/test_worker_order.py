@@ -64,5 +64,5 @@ def test_an_order_arrives_as_it_was_given_whatever_bytes_its_directory_has() -> 
     with pytest.raises(BecomesWorkerError) as became:
         given.carry_out({MARK: "1"})
     environ = became.value.args[1]
-    assert Order.taken(environ) == replace(given, instrumented=True)
+    assert Order.take_from(environ) == replace(given, instrumented=True)
     assert environ == {}

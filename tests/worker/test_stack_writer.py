@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 
-from headrace.model.stacks import parted
+from headrace.model.stacks import stacks_and_others
 
 # Threads come and go, and their stacks grow and shrink all the time, also by way of C code.
 BUSY = """
@@ -63,7 +63,7 @@ def test_threads_that_run_meanwhile_do_not_end_the_process() -> None:
         written += program.stderr.read()
         assert program.stdout.read() == b"left\n"
         assert program.wait() == 0
-    stacks, others = parted(written)
+    stacks, others = stacks_and_others(written)
     assert stacks.count(b" in <module>\n") > 100
     assert stacks.count(b" in deep\n") > 100
     assert others == b""

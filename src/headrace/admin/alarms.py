@@ -121,7 +121,7 @@ def look_at_alarms(client: Client, stats: Stats, rules: Collection[activity.Alar
     round trips, one more where statistics have a server of their own. Raises HeadraceError: the store does not answer.
     """
     every, start = stats.layout.levels[0].cut.name, time.time() - activity.SHARE_WINDOW
-    labels = {_label_of(rule) for rule in rules if rule.figure == "failed"}
+    labels = {_starts_label(rule) for rule in rules if rule.figure == "failed"}
     readings = {label: stats.find(label, start, every=every) for label in labels}
     calls = [single(stored_watches(client.keys)), single(overviews.overview(client.keys, details=False))]
     counts: list[Steps[Any]] = [reading.learn_total() for reading in readings.values()]
@@ -144,7 +144,6 @@ NO_STATE = activity.state_of({})
 
 
 def _judged(rule: activity.AlarmRule, state: activity.AlarmState, found: FoundFigure, now: int) -> AlarmNote:
-    """Where an alarm stands now, and the event that tells it, if it was raised or cleared."""
     new = activity.next_state(rule, state, found.value, now)
     kind, facts = "", dict[str, str | int]()
     if bool(new.raised_us) != bool(state.raised_us):
@@ -161,17 +160,15 @@ class FoundFigure(NamedTuple):
     task: str = ""
 
 
-def _label_of(rule: activity.AlarmRule) -> str:
-    """Where the starts that a share is of are counted."""
+def _starts_label(rule: activity.AlarmRule) -> str:
     from headrace.stats.resolutions import TASKS  # at first use: a producer must not pay for statistics
 
     return f"{TASKS}/{rule.task}" if rule.task else TASKS
 
 
-def _figure_of(rule: activity.AlarmRule, seen: Overview, counted: Mapping[str, Bucket]) -> FoundFigure:
-    """The figure of an alarm; ``counted``: of the last ten minutes, by label."""
+def _figure_of(rule: activity.AlarmRule, seen: Overview, counted_lately: Mapping[str, Bucket]) -> FoundFigure:
     if rule.figure == "failed":
-        return FoundFigure(_share(counted[_label_of(rule)]), task=rule.task)
+        return FoundFigure(_share(counted_lately[_starts_label(rule)]), task=rule.task)
     if rule.figure == "workers":
         return FoundFigure(seen.served[rule.queue] if rule.queue else len(seen.live), rule.queue)
     values = [

@@ -149,7 +149,7 @@ class KeyspaceDoctor:
             for sentence in said & first.get(row, set[str]()):
                 self._found[row[0]][sentence] = row[1]
         if self._repair:
-            self._reclaim()
+            self._reclaim_expired_claims()
         if lost := self._client.run(operations.restored(self._keys, go=False)):
             self._found["restored"][f"the last {lost / 1e6:.0f} s were lost"] = ""
         return self.findings()
@@ -370,8 +370,7 @@ class KeyspaceDoctor:
         blocked = sum(state == "blocked" for _, state in self._fields(list(ids), "st"))
         return self._followers + sum(waiting) + blocked
 
-    def _reclaim(self) -> None:
-        """Have jobs of claims without a lease crash, as a worker would that finds the lease over."""
+    def _reclaim_expired_claims(self) -> None:
         for sentence in list(self._found["claims"]):
             owner = sentence.removeprefix("claims:").partition(": ")[0]
             while (word := self._client.run(consume.reclaim(self._keys, owner, False, 500, self._ttl))[0]) == "some":

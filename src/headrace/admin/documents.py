@@ -111,7 +111,6 @@ def value_of(data: bytes) -> Any:
 
 
 def signal_name(number: int) -> str:
-    """``SIGSEGV`` of 11; a number without a name on this system as it is."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -173,7 +172,6 @@ def worker_document(worker: WorkerFacts, now: int) -> dict[str, Any]:
 
 
 def runner_document(one: RunnerFacts, now: int) -> dict[str, Any]:
-    """A runner of a worker, and for how many seconds it runs what it runs."""
     return asdict(one) | {
         "since": iso(one.since) if one.since else None,
         "for": max(0, now - one.since) / 1e6 if one.since else None,

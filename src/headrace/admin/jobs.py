@@ -124,7 +124,7 @@ class Jobs:
         failure_ttl = None
         with suppress(CorruptRecord):
             failure_ttl = task.plan(record.options).failure_ttl / 1_000_000
-        return PlainReader(record.task) if produce.is_map(record.fields) else task.signature, failure_ttl
+        return PlainReader(record.task) if produce.is_map_node(record.fields) else task.signature, failure_ttl
 
     def handle_of(self, id: str) -> Job[Any]:
         """A handle on the job of this id, whether one is stored or not; ``app.job(id)``.

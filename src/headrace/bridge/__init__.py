@@ -189,8 +189,7 @@ class QueueEntry(msgspec.Struct, frozen=True):
     at: float = 0.0
 
     @property
-    def held(self) -> bytes:
-        """As it stands in the list of held entries."""
+    def held_form(self) -> bytes:
         return b"%r " % self.at + self.member
 
 
@@ -248,7 +247,7 @@ class RedisQueues:
                 f"{next(iter(taken.left.values()))}: let a worker of the other system drain them"
             )
         if movable:
-            pairs = [part for entry, _ in movable for part in (entry.member, entry.held)]
+            pairs = [part for entry, _ in movable for part in (entry.member, entry.held_form)]
             numbers: list[int] = self._take([queue.key, queue.held], [-1 if queue.oldest_last else 1, *pairs])
             taken.messages += [Message(*movable[number - 1]) for number in numbers]
 
@@ -269,7 +268,7 @@ class RedisQueues:
     def acknowledge(self, messages: Sequence[Message]) -> None:
         with self.client.pipeline() as pipe:
             for message in messages:
-                pipe.lrem(message.receipt.queue.held, 1, message.receipt.held)
+                pipe.lrem(message.receipt.queue.held, 1, message.receipt.held_form)
                 if self._forget is not None:
                     self._forget(pipe, message.receipt)
             pipe.execute()

@@ -222,8 +222,6 @@ _MOST = 16 * 2**20  # bytes that a call may have, unpacked
 
 
 def rq_in_redis(url: str, queues: Sequence[str], envelopes: Envelopes, *, plain_pickles: bool = False) -> RedisQueues:
-    """RQ's queues, and the jobs that are scheduled for them."""
-
     def read(client: Any, entries: Sequence[QueueEntry]) -> list[bytes | Unmovable]:
         with client.pipeline(transaction=False) as pipe:
             for entry in entries:

@@ -19,7 +19,7 @@ from headrace.cache.values import ABSENT, Driver, Values
 from headrace.errors import ArgumentError, OptionsError, ResultMismatch
 from headrace.model.codec import as_read, encode, is_sendable
 from headrace.model.ids import check_name
-from headrace.model.type_changes import change_of, described, narrowed
+from headrace.model.type_changes import change_of, narrowed, result_misfit
 from headrace.model.type_registry import has_records, hints, orders, reason_unchecked, sorted_form
 from headrace.protocol import cache_calls as protocol
 from headrace.settings import Duration
@@ -338,7 +338,7 @@ class Cached(Generic[P, R]):
             back = msgspec.convert(plain, self._checked, dec_hook=self._cache.types.decode)
         except (msgspec.ValidationError, TypeError) as error:
             raise ResultMismatch(
-                f"what {self.name} returned does not fit its return annotation: {described(error, self._checked)}"
+                f"what {self.name} returned does not fit its return annotation: {result_misfit(error, self._checked)}"
             ) from None
         found = change_of(what, made, back)
         if found is None and has_records(self._checked, self._cache.types):
@@ -422,7 +422,7 @@ class Cached(Generic[P, R]):
         try:
             return msgspec.convert(found, self._returns, dec_hook=self._cache.types.decode)
         except (msgspec.ValidationError, TypeError) as error:
-            fault = described(error, self._returns)
+            fault = result_misfit(error, self._returns)
             raise ResultMismatch(
                 f"the cached result of {self.name} does not fit its annotation ({fault}): after a change of the "
                 f"annotation, delete the old results with .clear()"

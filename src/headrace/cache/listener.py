@@ -297,7 +297,6 @@ class Listener:
                 self._plan(end)
 
     def keep_absent(self, pending: PendingRead, end: float) -> None:
-        """Keep the fact that there is no value, as :meth:`keep` does."""
         with self._lock:
             if self._pending.get(pending.name) is pending and self._link is pending.link:
                 self.local.put_absent(pending.name, end)
@@ -309,7 +308,6 @@ class Listener:
                 del self._pending[pending.name]
 
     def forget(self, names: Sequence[str]) -> None:
-        """Drop copies of names that this process has changed, and pending reads of them."""
         with self._lock:
             for name in names:
                 self._pending.pop(name, None)

@@ -252,7 +252,6 @@ class FillLeases:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """In a forked child: forget the parent's fills, whose threads are not here."""
         self._lock = threading.Lock()
         self._current: dict[str, Fill] = {}
 
@@ -330,7 +329,6 @@ class ChangeWatchers:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """In a forked child: nothing waits, and no thread holds the lock."""
         self._expected: dict[str, list[OneTimeSignal]] = {}
         self._lock = threading.Lock()
 

@@ -42,7 +42,6 @@ def option(spelling: str, text: str, default: str | bool = True, **more: Any) ->
 
 
 def argument(value: str, text: str, **more: Any) -> Any:
-    """An argument, such as ``argument("[ID...]", "Ids of jobs.")``."""
     return typer.Argument(metavar=value, help=text, **more)
 
 

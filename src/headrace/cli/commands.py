@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from headrace import __version__
 from headrace.cli.arguments import Flags, argument, flag, option, parameters
-from headrace.cli.output import Output, aside, plain
+from headrace.cli.output import Output, plain, print_to_stderr
 from headrace.cli.session import ExitCode, Session, explain, last_word
 from headrace.errors import UrlError
 
@@ -223,7 +223,7 @@ def _explain(error: BaseException, arguments: Sequence[str], *, json: bool, debu
 def _usage(error: Any, arguments: Sequence[str]) -> str:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
-        aside(plain(error.format_message()))
+        print_to_stderr(plain(error.format_message()))
         return ""
     text = error.format_message().rstrip(".").replace("Value error, ", "")
     # The parser of options gives no context to what it misses.

@@ -176,7 +176,6 @@ def place_of(asked: Path | None) -> Path | None:
 
 
 def sketch(graph: Graph, width: int) -> str:
-    """Draw the definition for a terminal, without its title."""
     from headrace.picture import of_graph, render
 
     return render(of_graph(graph), "text", width=width).split("\n\n", 1)[1].rstrip()

@@ -140,8 +140,7 @@ def _error(output: Output, error: JobError, title: str = "error") -> None:
                 output.line(f"  {line}")
 
 
-def explained(output: Output, found: Why) -> None:
-    """Print why a job does not run: its state, then each reason with what was found and what helps."""
+def print_reasons(output: Output, found: Why) -> None:
     output.line(f"{found.id} is {found.state}" if found.state else found.id)
     for reason in found.reasons:
         output.line(f"\n{reason.code}: {reason.text}")
@@ -170,8 +169,7 @@ def read(output: Output, run: WorkflowRun, state: str | None) -> list[NodeRecord
             page = run.nodes(state, limit=PAGE, after=page.next)
 
 
-def ordered(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
-    """Those that need a person first; within a state, in the order of the definition."""
+def most_urgent_first(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
     return sorted(nodes, key=lambda node: (urgency(node.job.state), node.job.state, node.number))
 
 

@@ -26,7 +26,7 @@ from headrace.cli.arguments import (
 )
 from headrace.cli.commands import command, group
 from headrace.cli.output import bar_of, distance, percent, several
-from headrace.cli.session import ExitCode, Session, UsageFault, close_values, confirm, user
+from headrace.cli.session import ExitCode, Session, UsageFault, close_values, confirm, user_at_host
 from headrace.model.job import State
 from headrace.model.notation import size
 from headrace.model.option_checks import OptionRow
@@ -163,7 +163,7 @@ def show(session: Session, id: Id) -> None:
 @command(app, "why")
 def why(session: Session, id: Id) -> int:
     """Explain why a job does not run: each reason, the deciding one first, and its remedy."""
-    from headrace.cli.job_output import explained
+    from headrace.cli.job_output import print_reasons
     from headrace.tasks.reasons import PAGE
 
     with session.view(hide=True) as app:
@@ -171,7 +171,7 @@ def why(session: Session, id: Id) -> int:
     if session.output.json:
         session.output.document(found)
     else:
-        explained(session.output, found)
+        print_reasons(session.output, found)
         session.output.remark(PAGE)
     return ExitCode.FAILED if found.code == "unknown" else ExitCode.OK
 
@@ -328,7 +328,7 @@ def _some_or_all(
             return session.tell_each(act, ((one.id, one.done, one.words, one.error) for one in replies))
     from headrace.protocol.operations import JobFilter
 
-    _all_of(session, verb, JobFilter(state or usual, queue, task, key, cause), rate=rate, **how)
+    _apply_to_all(session, verb, JobFilter(state or usual, queue, task, key, cause), rate=rate, **how)
     return ExitCode.OK
 
 
@@ -339,10 +339,9 @@ BulkId = Annotated[str, argument("ID", "The id of the operation.")]
 bulk = group("List and stop bulk operations, which are verbs on many jobs.")
 
 
-def _all_of(
+def _apply_to_all(
     session: Session, verb: str, which: JobFilter, *, rate: int = 0, yes: bool = False, detach: bool = False
 ) -> None:
-    """Do a verb on all jobs that a filter means: count, ask, and do it here; or have a worker do it."""
     with session.acting(verb, "jobs", scope=which.words) as (headrace, act):
         counted = headrace.bulk.count(verb, which)
         if counted.nodes:
@@ -363,7 +362,7 @@ def _all_of(
             facts = {"verb": verb, "jobs": which.words, "done": progress.done, "refused": progress.refused}
             session.output.done(f"{verb} {which.words}: {progress.words}", facts)
             return
-        one = headrace.bulk.start(verb, which, who=user(), by="cli", rate=rate, total=counted)
+        one = headrace.bulk.start(verb, which, who=user_at_host(), by="cli", rate=rate, total=counted)
         act.reply = f"bulk operation {one.id} began"
         session.output.done(f"{one.id}: a worker does it", _facts_of(one))
         if not headrace.overview().live:

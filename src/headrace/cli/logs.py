@@ -106,7 +106,6 @@ def text_line(record: logging.LogRecord, message: str, fields: dict[str, Any], t
 
 
 def json_line(record: logging.LogRecord, message: str, fields: dict[str, Any], trace: str) -> str:
-    """One JSON object: time (UTC), level, event, logger, pid, code, worker, facts of the job and of ``extra``."""
     at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     line: dict[str, Any] = {
         "time": at,

@@ -82,8 +82,7 @@ def to_json(value: Any) -> str:
         return msgspec.json.encode(ascii(value)).decode()
 
 
-def aside(text: str) -> None:
-    """Print to stderr: where it cannot be read, the command goes on as ever."""
+def print_to_stderr(text: str) -> None:
     try:
         print(text, file=sys.stderr)
     except OSError:
@@ -115,12 +114,11 @@ class Output:
 
     def remark(self, text: object) -> None:
         if not self.json:
-            aside(plain(text))
+            print_to_stderr(plain(text))
 
     def fault(self, text: str, kind: str, code: int) -> None:
-        """Say on stderr what went wrong; as JSON with the name of the error's class and the exit code."""
         facts = {"error": text, "type": kind, "exit": code}
-        aside(to_json(facts) if self.json else f"headrace: {plain(text)}")
+        print_to_stderr(to_json(facts) if self.json else f"headrace: {plain(text)}")
 
     def document(self, value: Any) -> None:
         print(to_json(value if self.redactor is None else self.redactor.value(value)))
@@ -148,7 +146,6 @@ class Output:
             self.remark(f"more: --after {shlex.quote(following)}")
 
     def details(self, document: Any, facts: Iterable[tuple[str, object]]) -> None:
-        """Print one thing: with JSON its document, for people the facts of it."""
         if self.json:
             self.document(document)
         else:

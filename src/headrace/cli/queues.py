@@ -196,7 +196,7 @@ def top(
     pause = max(0.2, EVERY if every is None else every)
     with session.view() as app:
         if once and session.output.json:
-            session.output.document(document(app.overview()))
+            session.output.document(top_document(app.overview()))
         elif once:
             session.output.console().print(table(app.overview()))
         elif session.output.json or not sys.stdout.isatty():
@@ -205,8 +205,7 @@ def top(
             _redraw(app, pause)
 
 
-def document(seen: Overview) -> dict[str, Any]:
-    """What is shown, for programs."""
+def top_document(seen: Overview) -> dict[str, Any]:
     queues = [
         {"name": queue.name, "ready": queue.size, "delay": delay, "paused": queue.paused, "workers": workers}
         for queue, delay, workers in _rows(seen)
@@ -252,7 +251,7 @@ def _rows(seen: Overview) -> list[tuple[Any, float, int]]:
 def _follow(session: Session, app: Headrace, pause: float) -> NoReturn:
     seen = app.overview()
     while True:
-        session.output.done(summary(seen), document(seen))
+        session.output.done(summary(seen), top_document(seen))
         sys.stdout.flush()
         time.sleep(pause)
         # A look waits for as long as any call does, and says so: an outage is a gap.

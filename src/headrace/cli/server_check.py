@@ -41,14 +41,13 @@ def check_server(app: Headrace, served: Collection[str], warn: Callable[[str], N
     version, warnings = await_server(app, warn), list[str]()
     with contextlib.suppress(HeadraceError):  # a server that is away again, or refuses: which the worker waits for
         warnings += queue_warnings(app, served, app.overview())
-        warnings += sight_warnings(app)
+        warnings += server_warnings(app)
     # What is forked from here must find no connection and no thread: the private server's lock alone stays held.
     app.disconnect()
     return version, app.store.target.shown, warnings
 
 
-def sight_warnings(app: Headrace) -> list[str]:
-    """What of the server and its configuration loses jobs or keeps them waiting: rows of the doctor's table."""
+def server_warnings(app: Headrace) -> list[str]:
     with contextlib.suppress(driver.RedisError, OSError):
         seen = judged(sight_of(app.store.target, app.settings, PATIENCE, measured=False), worker=True)
         return [f"{one.meaning} ({', '.join(one.evidence)}): {one.command}" for one in seen]

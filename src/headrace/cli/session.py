@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace import errors
-from headrace.cli.output import Output, aside, discard, plain
+from headrace.cli.output import Output, discard, plain, print_to_stderr
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -137,7 +137,9 @@ class Session(msgspec.Struct, frozen=True):
     def _record(self, app: Headrace, act: OpenAct, verb: str, kind: str, names: tuple[str, ...], scope: str) -> None:
         shown = " ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         try:
-            app.acts.record(verb, kind, shown, who=user(), by="cli", scope=scope, count=act.count, reply=act.reply)
+            app.acts.record(
+                verb, kind, shown, who=user_at_host(), by="cli", scope=scope, count=act.count, reply=act.reply
+            )
         except errors.HeadraceError as error:
             self.output.remark(f"this act is not in the record of acts: {error}")
 
@@ -168,8 +170,7 @@ class Session(msgspec.Struct, frozen=True):
         return app
 
 
-def user() -> str:
-    """Who types: the user, and the host of the shell."""
+def user_at_host() -> str:
     import getpass
     import socket
 
@@ -181,7 +182,6 @@ def user() -> str:
 
 
 def check_url(app: Headrace) -> None:
-    """Refuse a URL, or credentials, that cannot be used before anything connects."""
     from headrace.store.url import located
 
     if isinstance(app.settings.credentials, str) and (here := os.getcwd()) not in sys.path:  # noqa: PTH109
@@ -267,7 +267,7 @@ _LAST = 500
 
 
 def explain(error: BaseException, *, json: bool, debug: bool) -> int:
-    if isinstance(error, FileNotFoundError) and _is_homeless():
+    if isinstance(error, FileNotFoundError) and _directory_is_gone():
         error = UsageFault("the current directory was removed: change to another directory").with_traceback(
             error.__traceback__
         )
@@ -294,7 +294,7 @@ def last_word(error: BaseException, text: str, code: ExitCode, *, json: bool, de
         # The value may be a whole file; the end says what would be right.
         text = f"{text[:_FIRST]} ({left:,} characters left out) {text[-_LAST:]}"
     if debug:
-        aside(plain("".join(traceback.format_exception(error)).rstrip("\n")))
+        print_to_stderr(plain("".join(traceback.format_exception(error)).rstrip("\n")))
     output.fault(text, type(error).__name__, code)
     return code
 
@@ -306,8 +306,7 @@ def _unwritten(error: BaseException) -> OperationFault | None:
     return fault.with_traceback(error.__traceback__)
 
 
-def _is_homeless() -> bool:
-    """Whether the current directory was removed, so that whatever is named in relation to it cannot be found."""
+def _directory_is_gone() -> bool:
     try:
         os.getcwd()  # noqa: PTH109 - Path.cwd is the same
     except FileNotFoundError:

@@ -74,8 +74,7 @@ class Order(msgspec.Struct, frozen=True):
         os.execve(sys.executable, words, environ)  # noqa: S606
 
     @classmethod
-    def taken(cls, environ: MutableMapping[str, str]) -> Self | None:
-        """The order in ``environ``, taken out of it; None: there is none."""
+    def take_from(cls, environ: MutableMapping[str, str]) -> Self | None:
         text = environ.pop(_NAME, None)
         if text is None:
             return None
@@ -108,7 +107,6 @@ def discreet(command: WorkerCommand, url: str | None) -> WorkerCommand:
 
 
 def start_again(command: WorkerCommand) -> NoReturn:
-    """Run the same command in this process, under the command line that ``discreet`` made."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os.execve(command.argv[0], command.argv, command.environ)  # noqa: S606

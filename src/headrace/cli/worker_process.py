@@ -25,7 +25,7 @@ from headrace.cli.session import ApplicationFault, ExitCode, Session, UsageFault
 from headrace.cli.worker_order import Order, instrument_runners
 from headrace.errors import NotFound, OptionsError
 from headrace.model.options import SIZE_FLAGS
-from headrace.registry import left_out
+from headrace.registry import unused_set_warnings
 from headrace.settings import SECRET
 from headrace.stats.stats import kept
 from headrace.store.url import passwords
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    order = Order.taken(os.environ)
+    order = Order.take_from(os.environ)
     if order is None:
         print("headrace: this is a part of headrace worker, which starts it itself", file=sys.stderr)
         return 2
@@ -120,7 +120,7 @@ def _serve(
         width = max(map(len, facts))
         lines = (f"  {name:<{width}}  {one_line(value)}" for name, value in facts.items())
         print("\n".join(lines), file=sys.stderr, flush=True)
-    for warning in [*left_out(), *warnings]:
+    for warning in [*unused_set_warnings(), *warnings]:
         log.warning("%s", warning, code="worker.warning")
     return Supervisor(app, options, parent, metrics, stamps, terminal).run()
 
@@ -151,7 +151,7 @@ def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
     kept(app.settings)
     if not app.tasks:
         module = target.partition(":")[0]
-        advice = "; ".join(left_out()) or (
+        advice = "; ".join(unused_set_warnings()) or (
             f"put @app.task above a function, and import the module that holds it in {module}, or include its Tasks "
             f"there with app.include(...)"
         )

@@ -53,7 +53,7 @@ def show(
         ready = {node.job.queue for node in nodes if node.job.state in ("ready", "parked")}
         seen = app.overview() if ready and not session.output.json else None
     # What waits for others and runs nothing is not a job.
-    found = [node for node in job_output.ordered(nodes) if node.role not in ("join", "pass")]
+    found = [node for node in job_output.most_urgent_first(nodes) if node.role not in ("join", "pass")]
     shown = found[:limit]
     if session.output.json:
         facts = {} if skip_overview else workflow_details(record)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.errors import CancelRequested, JobInterrupted, MissingExtra, OptionsError, Snooze
 from headrace.model.headers import SCHEDULE
-from headrace.model.hidden_values import Redactor, hidden_within
+from headrace.model.hidden_values import Redactor, map_texts
 from headrace.model.ids import milliseconds_of
 from headrace.model.job import JobError, parse_error
 from headrace.model.job_record import cause_id
@@ -109,7 +109,7 @@ class _Told:
                 scope.add_event_processor(_without_variables)
             # As logs, pages and spans hide them: secret arguments, and what follows a name such as ``token=``.
             hide = self._redactor.text
-            scope.add_event_processor(lambda event, _: hidden_within(event, lambda text: hide(job.hide(text))))
+            scope.add_event_processor(lambda event, _: map_texts(event, lambda text: hide(job.hide(text))))
             check = self._check_in(job)
             raised: BaseException | None = None
             with _transaction(job) as transaction:

@@ -236,16 +236,15 @@ def fields_of(state: AlarmState) -> dict[str, str | int]:
     return {"raised": state.raised_us, "since": state.since_us, "value": f"{state.value:.6g}", "words": state.words}
 
 
-def next_state(rule: AlarmRule, state: AlarmState, value: float, now: int) -> AlarmState:
-    """Where an alarm stands after a look. ``value``: the figure. ``now``: microseconds."""
+def next_state(rule: AlarmRule, state: AlarmState, figure: float, now_us: int) -> AlarmState:
     raised = state.raised_us > 0
-    if rule.beyond(value) == raised:
+    if rule.beyond(figure) == raised:
         return AlarmState(state.raised_us, 0, state.value, rule.words)
     # What began later than now began before the server's clock was set back.
-    since = min(state.since_us or now, now)
-    if now - since < (max(rule.hold_us, CLEAR_US) if raised else rule.hold_us):
+    since = min(state.since_us or now_us, now_us)
+    if now_us - since < (max(rule.hold_us, CLEAR_US) if raised else rule.hold_us):
         return AlarmState(state.raised_us, since, state.value, rule.words)
-    return AlarmState(0 if raised else now, 0, value, rule.words)
+    return AlarmState(0 if raised else now_us, 0, figure, rule.words)
 
 
 def alarm_rule(

@@ -48,9 +48,8 @@ def with_all(places: str) -> str:
     return places if encrypts(places) else f"{places} {ALL}".strip()
 
 
-def is_secret(annotation: Any) -> bool:
-    """Whether an annotation has the mark, on itself or within: ``Secret[str] | None``, ``list[Secret[str]]``."""
-    return isinstance(annotation, SecretMark) or any(is_secret(part) for part in get_args(annotation))
+def has_secret_mark(annotation: Any) -> bool:
+    return isinstance(annotation, SecretMark) or any(has_secret_mark(part) for part in get_args(annotation))
 
 
 def hides(places: str, place: str) -> bool:
@@ -118,13 +117,12 @@ def without(texts: Iterable[str], text: str) -> str:
     return text
 
 
-def hidden_within(value: Any, hide: Callable[[str], str]) -> Any:
-    """Mappings and lists with each text in them as ``hide`` gives it."""
+def map_texts(value: Any, hide: Callable[[str], str]) -> Any:
     if isinstance(value, Mapping):
         mapping: Mapping[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return {key: hidden_within(one, hide) for key, one in mapping.items()}
+        return {key: map_texts(one, hide) for key, one in mapping.items()}
     if isinstance(value, (list, tuple)):
-        return [hidden_within(one, hide) for one in cast("Sequence[Any]", value)]
+        return [map_texts(one, hide) for one in cast("Sequence[Any]", value)]
     return hide(value) if isinstance(value, str) else value
 
 

@@ -224,7 +224,6 @@ def tick_of(id: str, name: str) -> int:
 
 
 def ticked_at(id: str, name: str) -> datetime | None:
-    """See :func:`tick_of`, as a datetime of UTC; None: it did not make this one."""
     return utc(tick_of(id, name)) if name else None
 
 

@@ -119,16 +119,13 @@ class PlainReader:
         self.task = task
 
     def unpack(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Stored arguments. Raises CorruptRecord: no enqueue wrote these bytes."""
         args, kwargs = codec.stored_arguments(self.task, data)
         return tuple(args), kwargs
 
     def unpack_result(self, data: bytes) -> Any:
-        """A stored result. Raises ResultMismatch: no job wrote these bytes."""
         return codec.stored_result(self.task, data)
 
     def by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by name; those by position are called by their number, from 1."""
         return {str(n): value for n, value in enumerate(args, 1)} | kwargs
 
 

@@ -171,12 +171,11 @@ def signal_in(error: BaseException) -> BaseException:
         one = left.pop()
         if isinstance(one, Interrupt):
             return one
-        left.extend(members_of(one))
+        left.extend(group_members(one))
     return error
 
 
-def members_of(error: BaseException) -> tuple[BaseException, ...]:
-    """What a group of exceptions holds; of any other nothing."""
+def group_members(error: BaseException) -> tuple[BaseException, ...]:
     members: tuple[BaseException, ...] = ()
     if isinstance(error, BaseExceptionGroup):
         members = error.exceptions  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -184,7 +183,6 @@ def members_of(error: BaseException) -> tuple[BaseException, ...]:
 
 
 def runs_again(retry: Retry, failures: int, error: BaseException, stopped_by: str) -> bool:
-    """Whether a job runs again if this leaves its code: by a retry, a snooze, or after an interruption."""
     signal = signal_in(error)
     again = ("retried", "interrupted")
     return isinstance(signal, Snooze) or fate(retry, failures, signal, stopped_by) in again

@@ -125,7 +125,7 @@ class Seal:
         """
         if self.required:
             self.check(claim)
-        args = self.opened_arguments(claim.task, claim.id, claim.args)
+        args = self.plain_arguments(claim.task, claim.id, claim.args)
         flow = flow_of(claim.id)
         inputs = tuple(
             msgspec.structs.replace(one, output=self.opened_value(one.output, lambda id: flow_of(id) == flow))
@@ -133,9 +133,7 @@ class Seal:
         )
         return msgspec.structs.replace(claim, args=args, inputs=inputs)
 
-    def opened_arguments(self, task: str, id: str, data: bytes) -> bytes:
-        """Stored arguments without signature, in plain."""
-
+    def plain_arguments(self, task: str, id: str, data: bytes) -> bytes:
         def fits(other: str) -> bool:
             return other in ("", id)
 
@@ -174,7 +172,7 @@ class Seal:
         result = record.packed_result
         return dataclasses.replace(
             record,
-            packed_args=self.opened_arguments(record.task, record.id, record.packed_args),
+            packed_args=self.plain_arguments(record.task, record.id, record.packed_args),
             packed_result=None if result is None else self.opened_value(result, lambda id: id == record.id),
         )
 

@@ -16,7 +16,7 @@ from headrace.errors import ArgumentError, OptionsError, PayloadTooLarge
 from headrace.model import codec, job_record
 from headrace.model.codec import NOTHING
 from headrace.model.elsewhere import misplaced
-from headrace.model.hidden_values import Redactor, hides, is_secret, with_all
+from headrace.model.hidden_values import Redactor, has_secret_mark, hides, with_all
 from headrace.model.job_record import PlainReader
 from headrace.model.type_changes import ResultType, changed, misfit, narrowed, refused
 from headrace.model.type_registry import Types, has_records, hints, is_open, reason_unchecked, sorted_form
@@ -130,14 +130,13 @@ class Parameters:
         return ArgumentError(f"{self.task} {text}: it is {self.task}{self.text}{hint}")
 
 
-def unnamed(args: Positions, kwargs: Keywords) -> Named:
-    """Arguments of a function that is not known: those by position are called by their number."""
+def named_by_number(args: Positions, kwargs: Keywords) -> Named:
     return [*((n, f"{n + 1}", value) for n, value in enumerate(args)), *((n, n, value) for n, value in kwargs.items())]
 
 
 def places_of(parameters: Parameters, annotations: Mapping[str, Any]) -> str:
     """Where secret values stand: names, numbers from 1, ``*3`` for the third on, ``**`` for all names, ``return``."""
-    return places_named(parameters, [name for name, annotation in annotations.items() if is_secret(annotation)])
+    return places_named(parameters, [name for name, annotation in annotations.items() if has_secret_mark(annotation)])
 
 
 def places_named(parameters: Parameters, names: Iterable[str]) -> str:
@@ -168,11 +167,10 @@ class Unchecked(PlainReader):
         try:
             return codec.encode((args, kwargs), limit, f"arguments of {self.task}", self._further.encoder)
         except (ArgumentError, PayloadTooLarge) as error:
-            raise named_fault(error, self.task, unnamed(args, kwargs), limit, self._further) from None
+            raise named_fault(error, self.task, named_by_number(args, kwargs), limit, self._further) from None
 
     def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slotted: job_record.Slotted) -> bytes:
-        """See :meth:`headrace.model.signature.Signature.pack_open`; nothing is checked."""
-        return packed_open(self.task, unnamed(args, kwargs), limit, slotted)[0]
+        return packed_open(self.task, named_by_number(args, kwargs), limit, slotted)[0]
 
     def pack_json(self, args: str | bytes, kwargs: str | bytes, limit: int) -> bytes:
         """See :meth:`headrace.model.signature.Signature.pack_json`; only the form is checked."""

@@ -66,8 +66,7 @@ def stack(thread: int, frame: FrameType | None) -> bytes:
     return "\n".join([*lines, "", ""]).encode("utf-8", "backslashreplace")
 
 
-def parted(data: bytes) -> tuple[bytes, bytes]:
-    """Whole lines of a process's stderr: those of stacks, and the others."""
+def stacks_and_others(data: bytes) -> tuple[bytes, bytes]:
     stacks, others, inside = bytearray(), bytearray(), False
     for line in data.splitlines(keepends=True):
         if _HEAD.fullmatch(line):

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.errors import ArgumentError, ResultMismatch
 from headrace.model import codec
-from headrace.model.hidden_values import is_secret
+from headrace.model.hidden_values import has_secret_mark
 from headrace.model.type_registry import Types, has_records, is_open
 
 # What MessagePack gives back as it was, whatever reads it.
@@ -123,7 +123,7 @@ def narrowed(sent: object, back: object) -> Change | None:
         path, one, other = stack.pop()
         kind = cast(Any, type(other))
         if (names := _holding(kind)) is None:
-            if isinstance(one, dict) and (key := _record_key(cast("dict[object, object]", one))) is not None:
+            if isinstance(one, dict) and (key := _first_record_key(cast("dict[object, object]", one))) is not None:
                 return Change(path, key, {}, "", is_key=True)
             stack += _parts(path, one, other)
         elif type(one) is kind:
@@ -186,8 +186,7 @@ def _parts(path: str, one: Any, other: Any) -> Iterable[tuple[str, Any, Any]]:
     return ()
 
 
-def _record_key(entries: dict[object, object]) -> object | None:
-    """The first key that is sent as a dictionary; None: there is none."""
+def _first_record_key(entries: dict[object, object]) -> object | None:
     if set(map(type, entries)) <= _KEPT:
         return None
     records = (key for key in entries if _holding(cast(Any, type(key))) is not None)
@@ -252,9 +251,8 @@ class ResultType:
             except RecursionError:
                 raise ArgumentError(f"result of {self.task} cannot be sent: {codec.TOO_DEEP}") from None
             except (msgspec.MsgspecError, ValueError, TypeError) as error:
-                raise ResultMismatch(
-                    f"what {self.task} returned does not fit its return annotation: {described(error, self._returns)}"
-                ) from None
+                fault = result_misfit(error, self._returns)
+                raise ResultMismatch(f"what {self.task} returned does not fit its return annotation: {fault}") from None
             if found is not None:
                 raise ResultMismatch(
                     f"what {self.task} returned{found.place}: {type(found.sent).__name__} would come back as "
@@ -276,7 +274,7 @@ class ResultType:
             hint = "another version of the code may have returned it (job.refresh().packed_result has the bytes)"
             if data == codec.NONE:
                 hint = f"a middleware may have swallowed what it raised (job.refresh().swallowed), or {hint}"
-            fault = described(error, self._returns)
+            fault = result_misfit(error, self._returns)
             raise ResultMismatch(
                 f"the stored result of {self.task} does not fit its return annotation: {fault}; {hint}"
             ) from None
@@ -294,9 +292,8 @@ class ResultType:
         return True
 
 
-def described(error: Exception, returns: Any) -> str:
-    """What a decoder said of a result with this annotation: the fault, and where in it."""
-    fault, keys, path = misfit(str(error), secret=is_secret(returns))
+def result_misfit(error: Exception, returns: Any) -> str:
+    fault, keys, path = misfit(str(error), secret=has_secret_mark(returns))
     return fault + (f" at {keys}result{path}" if keys or path else "")
 
 

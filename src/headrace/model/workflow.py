@@ -410,8 +410,7 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
         return PlainReader(self.definition) if self.finder is None else self.finder(f"workflow:{self.definition}")
 
 
-def fields_of(claim: Claim, headers: Mapping[str, str] | None = None) -> dict[str, str | int]:
-    """What logs and traces call a start: its job, task, queue, attempt and correlation; of a node its workflow, too."""
+def log_fields(claim: Claim, headers: Mapping[str, str] | None = None) -> dict[str, str | int]:
     headers = shown(claim.headers) if headers is None else headers
     fields: dict[str, str | int] = {
         "job": claim.id, "task": claim.task, "queue": claim.queue, "attempt": claim.attempt,

@@ -236,8 +236,7 @@ def legend_notes(view: View, policies: Collection[str]) -> list[LegendNote]:
     return states + ([LegendNote(policy, MEANING[policy], edge=True) for policy in used] if used != ["stop"] else [])
 
 
-def rows(notes: Sequence[LegendNote], width: float) -> list[tuple[float, float]]:
-    """Place of each note, as many in a row as fit; the last one's row is the lowest."""
+def note_places(notes: Sequence[LegendNote], width: float) -> list[tuple[float, float]]:
     places: list[tuple[float, float]] = []
     x, y = 0.0, 0.0
     for note in notes:
@@ -331,7 +330,7 @@ def _page(
 ) -> Iterator[str]:
     title = "" if inline else shorten(view.title, 60)
     inner = max(layout.width, text_width(title, 17), max((note.width for note in notes), default=0), 300)
-    places = rows(notes, inner)
+    places = note_places(notes, inner)
     head = 0.4 * GAP if inline else 2.2 * GAP
     foot = head + layout.height + GAP
     width, height = inner + 2 * GAP, foot + (places[-1][1] + ROW if places else 0) + 0.5 * GAP

@@ -357,7 +357,6 @@ class Members:
             self.shut(cancel=False)
 
     def orphan(self) -> None:
-        """This is a fork of the process that had the pool: its threads are not here."""
         self._orphaned = True
         self.scheduler.begin_anew()
         self.scheduler.closed = f"{self.name} belongs to the process that this one was forked from: make a pool here"

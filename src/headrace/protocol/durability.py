@@ -97,7 +97,6 @@ class Confirmer:
         return self.asked is None and self.open is None
 
     def begin(self, keys: Keys, slot: Slot, milliseconds: int, shown: str) -> None:
-        """Take a slot, for the first call; ``shown`` names the server in messages."""
         self.own, self._key = slot, keys.mark(slot[0])
         self._milliseconds, self._shown = milliseconds, shown
 

@@ -27,7 +27,7 @@ from headrace.model.workflow import (
     flow_state,
     parse_facts,
 )
-from headrace.protocol.index_pages import rows_of, slice_of
+from headrace.protocol.index_pages import rows_of, slice_arguments
 from headrace.protocol.keys import Keys
 from headrace.protocol.produce import LISTED_ARGS, fields_of, is_claimed, records_of
 from headrace.protocol.script import Call, blob, done_and_next, load, pairs, text_of, texts_of
@@ -57,8 +57,7 @@ def edges(children: Sequence[tuple[int, Policy]], base: int = 0) -> str:
     return "".join(code_of(number + base) + LETTERS[policy] for number, policy in children)
 
 
-def _hides(keys: Keys, nodes: Sequence[NewNode]) -> bool:
-    """Whether values are encrypted that several of these nodes take."""
+def _has_encrypted(keys: Keys, nodes: Sequence[NewNode]) -> bool:
     return keys.seal is not None and keys.seal.encrypting and any(node.form.secrets for node in nodes)
 
 
@@ -133,7 +132,7 @@ def create(keys: Keys, id: str, graph: Graph, first: int = 1) -> Call[Created]:
     """Store a graph's nodes from ``first`` on; what is incomplete after an hour is removed. Safe to repeat."""
     last = _end_of_chunk(graph.nodes, first)
     complete = last == len(graph.nodes)
-    hides = _hides(keys, graph.nodes)
+    hides = _has_encrypted(keys, graph.nodes)
     facts = _of_graph(keys, id, graph, hides=hides) if complete else []
 
     def created(reply: Any) -> Created:
@@ -210,7 +209,7 @@ def graft(
     with.
     """
     last = _end_of_chunk(added.nodes, first)
-    hides = _hides(keys, added.nodes)
+    hides = _has_encrypted(keys, added.nodes)
     # What has no parent in the graft waits for the node that grows; so does a join that nothing leads to.
     rows = [
         _row(keys, id, node, number, base, int(not node.waits and node.role not in ("undo", "callback")), hides=hides)
@@ -332,7 +331,7 @@ def flow_page(
     offset: int = 0, desc: bool = True, since: int | None = None, until: int | None = None,
 ) -> Call[FlowPage]:  # fmt: skip
     """At most 500 workflows by creation, from ``since`` to ``until``; a row without a record is dropped."""
-    piece = slice_of(min(limit, 500), after, offset, desc, since, until)
+    piece = slice_arguments(min(limit, 500), after, offset, desc, since, until)
     return load("flow_page").bind(keys, _flow_page, view=f"{definition}|{state}", **piece)
 
 

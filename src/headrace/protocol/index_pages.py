@@ -26,10 +26,9 @@ def rows_of(flat: Sequence[bytes]) -> list[tuple[str, int]]:
     return [(text_of(flat[n]), moment(flat[n + 1])) for n in range(0, len(flat), 2)]
 
 
-def slice_of(
+def slice_arguments(
     limit: int, after: tuple[int, str] | None, offset: int, desc: bool, since: int | None, until: int | None
 ) -> dict[str, Any]:
-    """Which piece of an index is wanted, as the scripts that include ``slice`` take it."""
     return {
         "after": str(after[0]) if after else "",
         "member": after[1] if after else "",
@@ -58,7 +57,7 @@ def page(
         values: with what is stored of each job; False: as lists show it, see :func:`headrace.protocol.produce.read`.
         finder: gives what reads its values; None: they are read plain.
     """
-    piece = slice_of(limit, after, offset, desc, since, until)
+    piece = slice_arguments(limit, after, offset, desc, since, until)
 
     def parsed(reply: Any) -> IndexPage:
         return IndexPage(reply[0], rows_of(reply[1]), records_of(reply[2], finder))
@@ -109,7 +108,7 @@ def walk(
         words: in lower case; each is in the job's id, task, key, note, the type and message of its error (4 KiB of it
             are looked at), or arguments of at most 4 KiB, as they are stored. Digits are found in numbers, too.
     """
-    piece = slice_of(limit, after, 0, desc, since, until)
+    piece = slice_arguments(limit, after, 0, desc, since, until)
     del piece["offset"]
 
     def parsed(reply: Any) -> WalkedPart:

@@ -250,7 +250,6 @@ def logs(keys: Keys, id: str, limit: int = 1000) -> Call[list[str]]:
 
 
 def server_info(keys: Keys) -> Call[Sight | None]:
-    """What the server says of itself; None where it does not tell us."""
     # Producers load no rules of the doctor.
     from headrace.model.environment import Sight, fields
 

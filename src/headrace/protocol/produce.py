@@ -264,8 +264,7 @@ def watch(keys: Keys, id: str, wait: int, most: int = -1, *, follow: bool = Fals
     return load("watch").bind(keys, _watched, id=id, wait=wait, most=most, follow=int(follow))
 
 
-def is_map(fields: Mapping[str, bytes]) -> bool:
-    """Whether a job is the node of a map, which does not return what its task does: its items do."""
+def is_map_node(fields: Mapping[str, bytes]) -> bool:
     return "facts" in fields and parse_facts(fields["facts"]).map
 
 
@@ -289,7 +288,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         attempts=parse_journal(get("journal"), number(get("attempts"))), headers=shown(get("headers", b"")),
         note=text_of(get(FIELDS["note"].stored)), unique=text_of(get("unique")),
         swallowed=parse_error(get("swallowed")), left_out=number(get("left_out")),
-        finder=None if is_map(fields) else finder,
+        finder=None if is_map_node(fields) else finder,
     )  # fmt: skip
     attempt = record.attempt
     if record.swallowed is None and (attempt or not record.started_us):

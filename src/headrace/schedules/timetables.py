@@ -122,8 +122,7 @@ class Every:
 Timetable: TypeAlias = Cron | Every
 
 
-def changes(zone: str, moment: int) -> Iterator[int]:
-    """When the clock of a zone changes within the year after ``moment``."""
+def clock_changes(zone: str, moment: int) -> Iterator[int]:
     begin = _local(moment, zone_of(zone))
     end = begin + timedelta(days=366)
     while (found := change_after(begin, end)) is not None:
@@ -410,7 +409,9 @@ def _nearest(timing: Timing, moment: int) -> int:
     """
     found = _least(timing, moment)
     zone = timing.zone if timing.cron and found else ""
-    beside = (_least(timing, max(moment, change - found - _HOUR)) for change in (changes(zone, moment) if zone else ()))
+    beside = (
+        _least(timing, max(moment, change - found - _HOUR)) for change in (clock_changes(zone, moment) if zone else ())
+    )
     return min((found, *filter(None, beside)))
 
 

@@ -403,5 +403,4 @@ class Histogram(msgspec.Struct, frozen=True):
 
 
 def histogram_of(counts: Mapping[float, int]) -> Histogram:
-    """A histogram of counts by value; what is not above 0 is left out."""
     return Histogram({value: counts[value] for value in sorted(counts) if counts[value] > 0})

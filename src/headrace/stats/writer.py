@@ -65,7 +65,6 @@ class Flusher:
         atexit.register(_at_exit, mine)
 
     def begin_anew(self) -> None:
-        """Be without thread, locks and troubles, as a forked child must."""
         self.pid = 0
         self.failing: HeadraceError | None = None
         self.refused = False

@@ -149,7 +149,6 @@ class Client:
 
     @property
     def astore(self) -> AsyncStore:
-        """The store for an event loop."""
         made: AsyncStore | None = self._made.get("astore")
         if made is None:
             from headrace.store.store import AsyncStore
@@ -486,7 +485,6 @@ def single(call: Any) -> Steps[Any]:
 
 
 def then(asked: Call[S] | Steps[S], read: Callable[[S], T]) -> Steps[T]:
-    """What ``read`` makes of the answer."""
     return read((yield asked) if isinstance(asked, Call) else (yield from asked))
 
 

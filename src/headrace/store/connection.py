@@ -335,8 +335,7 @@ class ConnectionPool(Generic[C]):
         self._closing: asyncio.Task[None] | None = None
 
     @property
-    def full(self) -> bool:
-        """Whether a call must wait in line."""
+    def must_wait(self) -> bool:
         return not self.idle and not self._permits
 
     @property

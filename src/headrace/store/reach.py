@@ -208,7 +208,6 @@ class Reach:
 
     @property
     def place(self) -> str:
-        """The server, as messages name it, with its shard where there are several."""
         shown = self.target.shown
         return shown if self.keys.count == 1 else f"shard {self.keys.shard} ({shown})"
 

@@ -270,7 +270,6 @@ class ShardedStore(Store):
             _name(self.parts)
 
     def run_at(self, shard: int, call: Call[T]) -> T:
-        """As :meth:`run`, at one shard, for which the call was made."""
         self._meet()
         value: T = self.parts[shard].run(call)
         return value

@@ -45,7 +45,6 @@ class SlotMap:
         self._asking = threading.Lock()
 
     def known(self, tag: str) -> Place | None:
-        """The node of the keys that begin with ``tag``, as far as is known without asking."""
         return self._places.get(key_slot(tag.encode()))
 
     def find(self, tag: str, ask: Ask, timeout: float) -> Place:

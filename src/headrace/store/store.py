@@ -235,7 +235,7 @@ class AsyncStore(Reach):
         pool.give(connection)
 
     async def _another(self, loop: asyncio.AbstractEventLoop, pool: ConnectionPool[Any], seconds: float) -> Any:
-        found = await pool.await_(seconds) if pool.full else pool.take()
+        found = await pool.await_(seconds) if pool.must_wait else pool.take()
         return await self._open(loop, pool) if found is None else found
 
     async def _open(self, loop: asyncio.AbstractEventLoop, pool: ConnectionPool[Any]) -> Any:

@@ -160,7 +160,6 @@ class Target:
 
     @property
     def slots(self) -> SlotMap | None:
-        """The map of the cluster; None at a server without one."""
         if not self.seeds:
             return None
         from headrace.store.slot_map import slot_map

@@ -178,7 +178,6 @@ _STEPS = {
 
 
 def advice(error: BaseException, target: Target) -> str:
-    """What to look for when a server does not answer: a question, or nothing more than whether it runs."""
     text = _told(error)
     for sign, step in _STEPS.items():
         if sign in text:

@@ -37,7 +37,6 @@ def job_end(keys: Keys, id: str, wait: int) -> Call[Watched]:
 
 
 def job_change(keys: Keys, id: str, wait: int) -> Call[Watched]:
-    """As :func:`job_end`, and have each change of it announced."""
     return watch(keys, id, wait, most=0, follow=True)
 
 
@@ -79,7 +78,6 @@ class AsyncInbox:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
 
     def ring(self, message: Any) -> None:
-        """See :meth:`Inbox.ring`."""
         if self._queue.empty() or isinstance(message, Exception):
             self.put(message)
 

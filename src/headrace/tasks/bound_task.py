@@ -19,7 +19,7 @@ from headrace.model.signature import Signature, Unchecked, check_by, unique_name
 from headrace.protocol import overviews, produce
 from headrace.protocol.durability import Confirmer, Wishes
 from headrace.protocol.produce import Accepted
-from headrace.running_job import inherited
+from headrace.running_job import inherited_headers
 from headrace.store.client import Client, Steps
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.job_handle import Job
@@ -289,7 +289,7 @@ class BoundTask(Generic[P, R]):
         Raises OptionsError: with those that they inherit they have too many headers, or too large ones.
         """
         if above is None:
-            above = inherited()
+            above = inherited_headers()
         own = self._shared or self._own_form()
         if not above:
             return own

@@ -86,8 +86,7 @@ class Deferral(Protocol):
         ...
 
 
-def merged(works: Sequence[Pending]) -> list[list[Pending]]:
-    """Works in order, those together that one round trip stores."""
+def grouped_by_trip(works: Sequence[Pending]) -> list[list[Pending]]:
     groups: list[list[Pending]] = []
     count = size = 0
     for work in works:
@@ -136,7 +135,7 @@ def _jobs(group: list[Pending]) -> tuple[list[NewJob], Sequence[str]]:
 
 
 def _sending(works: Sequence[Pending]) -> Generator[list[Pending], Any, None]:
-    groups = merged(works)
+    groups = grouped_by_trip(works)
     while groups:
         group = groups[0]
         try:

@@ -190,7 +190,6 @@ class EditedJob(msgspec.Struct, frozen=True):
         return self.bound.enqueue_json(*self._json) if self.as_json else self.bound.enqueue(*self.args, **self.kwargs)
 
     async def aenqueue(self) -> Any:
-        """See :meth:`enqueue`."""
         if self.as_json:
             return await self.bound.aenqueue_json(*self._json)
         return await self.bound.aenqueue(*self.args, **self.kwargs)
@@ -219,7 +218,6 @@ def edited(
     changes: Mapping[str, Any],
     request_id: str | None,
 ) -> EditedJob:
-    """A stored job again, with some arguments changed; see :meth:`headrace.admin.jobs.Jobs.again`."""
     if record is None:
         raise not_found(id)
     assert by_name is not None

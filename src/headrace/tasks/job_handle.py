@@ -316,7 +316,6 @@ class Job(Generic[R]):
 
 
 def unsuccessful(id: str, task: str, state: State, error: JobError | None) -> JobUnsuccessful:
-    """What to raise for a job that has no result; the text carries the evidence."""
     kind, word = _ENDS[state]
     return kind(f"job {id} of {task} {word}{describe(error)}", id, error)
 
@@ -330,7 +329,6 @@ _ENDS: dict[State, tuple[type[JobUnsuccessful], str]] = {
 
 
 def describe(error: JobError | None) -> str:
-    """A stored error as text: the exception, what is known of a crash, and the traceback where it was raised."""
     if error is None:
         return ""
     attempt = f" at attempt {error.attempt}" if error.attempt else ""

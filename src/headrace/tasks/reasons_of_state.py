@@ -40,8 +40,7 @@ class Reason(msgspec.Struct, frozen=True):
         return f"{self.text}: {self.next_step}" if self.next_step else self.text
 
 
-def names_of(names: Iterable[str]) -> str:
-    """The names, each once, in order; many are counted."""
+def listed_names(names: Iterable[str]) -> str:
     found = list(dict.fromkeys(names))
     more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
     return (", ".join(found[:_MOST_NAMES]) or "none") + more
@@ -116,8 +115,8 @@ def no_worker_serves(facts: WhyFacts) -> Reason | None:
         text = f"none of the {len(alive)} workers that were looked at serves queue {queue}; {facts.live} live"
         return Reason("no_worker_serves", text, evidence)
     served = [name for worker in alive for name in worker.queues]
-    text = f"no worker serves queue {queue}; workers serve {names_of(served)}{_near(queue, served)}{gone}"
-    return Reason("no_worker_serves", text, evidence | {"served": names_of(served)}, start)
+    text = f"no worker serves queue {queue}; workers serve {listed_names(served)}{_near(queue, served)}{gone}"
+    return Reason("no_worker_serves", text, evidence | {"served": listed_names(served)}, start)
 
 
 def parked(facts: WhyFacts) -> Reason | None:
@@ -125,16 +124,18 @@ def parked(facts: WhyFacts) -> Reason | None:
     able = [worker for worker in here if worker.kind]
     evidence: Evidence = {"task": task, "queue": facts.queue}
     if able and facts.state == State.PARKED:
-        text = f"a worker that knows its task has come ({names_of(worker.place for worker in able)}) and will take it"
+        text = (
+            f"a worker that knows its task has come ({listed_names(worker.place for worker in able)}) and will take it"
+        )
         return Reason("parked", text, evidence)
     if able or not here:
         return None
-    places = names_of(worker.place for worker in here)
+    places = listed_names(worker.place for worker in here)
     near = _near(task, [name for worker in here for name in worker.tasks])
     text = f"no live worker that serves queue {facts.queue} knows the task {task}: {places} runs other code{near}"
     if elsewhere := [worker for worker in facts.alive if worker.kind]:
-        queues = names_of(name for worker in elsewhere for name in worker.queues)
-        text += f"; {names_of(worker.place for worker in elsewhere)} knows it and serves {queues}"
+        queues = listed_names(name for worker in elsewhere for name in worker.queues)
+        text += f"; {listed_names(worker.place for worker in elsewhere)} knows it and serves {queues}"
     return Reason("parked", text, evidence | {"workers": places}, "deploy its code to a worker that serves its queue")
 
 
@@ -143,7 +144,7 @@ def no_runner_of_its_kind(facts: WhyFacts) -> Reason | None:
     if not able or any(worker.able for worker in able):
         return None
     kind = able[0].kind
-    text = f"its task wants a runner of the kind {kind}, and {names_of(worker.place for worker in able)} has none"
+    text = f"its task wants a runner of the kind {kind}, and {listed_names(worker.place for worker in able)} has none"
     step = f"start a worker with {SIZE_FLAGS.get(kind, '--processes')} 1 or more"
     return Reason("no_runner_of_its_kind", text, {"kind": kind, "queue": facts.queue}, step)
 
@@ -152,7 +153,7 @@ def draining(facts: WhyFacts) -> Reason | None:
     able = [worker for worker in facts.here if worker.able]
     if not able or _able(facts):
         return None
-    places = names_of(worker.place for worker in able)
+    places = listed_names(worker.place for worker in able)
     text = f"{places} claims no more, since it stops or is quiet, and no other worker has come"
     step = f"start another one with headrace worker MODULE:APP --queues {facts.queue}"
     return Reason("draining", text, {"workers": places}, step)
@@ -191,7 +192,7 @@ def runners_missing(facts: WhyFacts) -> Reason | None:
     able = [worker for worker in _able(facts) if worker.bare and worker.claimed < facts.now - STALE]
     if not able or len(able) < len(_able(facts)):
         return None
-    places, kinds = names_of(worker.place for worker in able), names_of(worker.kind for worker in able)
+    places, kinds = listed_names(worker.place for worker in able), listed_names(worker.kind for worker in able)
     text = f"{places} has no runner of the kind {kinds}: the system does not let it fork one, or each one ends at once"
     step = "raise its limits of open files (ulimit -n 1024), processes and memory; its log says which"
     return Reason("runners_missing", text, {"workers": places, "kind": kinds}, step)
@@ -202,7 +203,7 @@ def all_busy(facts: WhyFacts) -> Reason | None:
     if not able or not all(worker.busy for worker in able):
         return None
     size, ahead = sum(worker.size for worker in able), facts.where("ahead")
-    kinds = names_of(worker.kind for worker in able)
+    kinds = listed_names(worker.kind for worker in able)
     runners = f"all {size} {kinds} runners for it are" if size > 1 else "the one runner for it is"
     before = f"{several(ahead, 'job')} ahead of it in queue {facts.queue}" if ahead else "it is the next"
     text = f"{runners} busy, and {before}"
@@ -221,8 +222,8 @@ def other_queues_first(facts: WhyFacts) -> Reason | None:
     if not able or not all(worker.preferred for worker in able):
         return None
     sizes = {name: size for worker in able for name, size in worker.preferred.items()}
-    told = names_of(f"{name} ({size:,} ready)" for name, size in sizes.items())
-    places = names_of(worker.place for worker in able)
+    told = listed_names(f"{name} ({size:,} ready)" for name, size in sizes.items())
+    places = listed_names(worker.place for worker in able)
     evidence: Evidence = {"queue": facts.queue, **sizes}
     if all(worker.weighted for worker in able):
         return Reason("other_queues_first", f"{places} draw by weight, and often take {told}", evidence)

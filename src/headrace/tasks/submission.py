@@ -27,7 +27,7 @@ from headrace.model.options import JobOptions
 from headrace.model.workflow import NewNode
 from headrace.protocol.durability import Confirmer, Wishes
 from headrace.protocol.produce import Accepted
-from headrace.running_job import RunningJob, inherited
+from headrace.running_job import RunningJob, inherited_headers
 from headrace.store.client import Client, Steps
 
 if TYPE_CHECKING:
@@ -362,12 +362,11 @@ def of_rows(verb: Verb, rows: Sequence[NewJob]) -> Submission:
     return Submission(verb, [SubmittedJob(row.id, row.args, row.form, refused) for row in rows])
 
 
-def of_nodes(
-    verb: Verb, nodes: Sequence[NewNode], workflow_id: str, ids: Callable[[int], str], definition: str = ""
+def submission_of_nodes(
+    verb: Verb, nodes: Sequence[NewNode], workflow_id: str, id_of: Callable[[int], str], definition: str = ""
 ) -> Submission:
-    """Of the nodes of a graph or a graft. ``ids``: the id of a node, by its number."""
     numbered = enumerate(nodes, 1)
-    jobs = [SubmittedJob(ids(n), one.args, one.form, _NOT_OF_NODES) for n, one in numbered if one.role in _JOBS]
+    jobs = [SubmittedJob(id_of(n), one.args, one.form, _NOT_OF_NODES) for n, one in numbered if one.role in _JOBS]
     return Submission(verb, jobs, workflow_id, definition)
 
 
@@ -504,7 +503,7 @@ class Propagation:
         @contextmanager
         def send(act: Submission) -> Generator[None]:
             if act.jobs:
-                text, above = get(), inherited().get(name)
+                text, above = get(), inherited_headers().get(name)
                 for job in act.jobs:
                     # What the job that runs here was given, unless its code has changed it since.
                     if job.headers.get(name) == above and text != above:

@@ -42,7 +42,16 @@ from headrace.testing.inline_runner import (
     RunnerKilled,
     outside_loop,
 )
-from headrace.testing.kit_store import AsyncKitStore, Drained, DrainError, KitStore, VirtualClock, Wire, Wishes, waiting
+from headrace.testing.kit_store import (
+    AsyncKitStore,
+    Drained,
+    DrainError,
+    KitStore,
+    VirtualClock,
+    Wire,
+    Wishes,
+    unfinished_by_state,
+)
 from headrace.worker.dispatcher import dispatcher_events as events
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.declared_duties import TICKING
@@ -121,14 +130,12 @@ class HandTurned:
         return monotonic() + self._clock.offset / 1e6
 
     def burst(self) -> Steps[None]:
-        """Work until no job is left that may run by now."""
         self._act(self.core.start((), self.now))
         while not (self.core.left or self.died):
             if not (yield from self._turn()) and not self.core.left:
                 self._pass_to(self.core.next)
 
     def duties(self) -> Steps[None]:
-        """Do all that is due by now, with no runner."""
         core = self.core
         while (yield from self._turn()) or (
             not core.left and core.next < max(self.now + PIECES, core.incarnation.maintenance.doubt_until)
@@ -258,12 +265,12 @@ class Draining:
             self.error = unsuccessful(claim.id, claim.task, state, error)
         if self.error is None and self._full:
             (name, count), *_ = self._tasks.most_common(1)
-            left = ", ".join(f"{number:,} {state}" for state, number in waiting(seen).items())
+            left = ", ".join(f"{number:,} {state}" for state, number in unfinished_by_state(seen).items())
             self.error = DrainError(
                 f"the drain's limit of {self._wishes.limit:,} starts is reached, and jobs are left: {left}. {name} "
                 f"started {count:,} times: does it snooze or enqueue for ever? Give drain(limit=...) another number"
             )
-        return Drained(self._tasks.total(), dict(self._ends), waiting(seen))
+        return Drained(self._tasks.total(), dict(self._ends), unfinished_by_state(seen))
 
     def tidy(self) -> Steps[None]:
         """Do what is due by now and runs no job: also what has ended goes when its retention is over."""
@@ -301,7 +308,7 @@ class Draining:
             return Performed(Released())
         self._tasks[claim.task] += 1
         self._retried.discard(claim.id)
-        crash = self._faults.crash_of(claim)
+        crash = self._faults.take_crash(claim)
         performed: Performed = yield RunHere(claim, crash)
         if crash is not None and crash.worker:
             return None
@@ -322,7 +329,6 @@ class Draining:
         return self._full or self.error is not None or self._failed is not None
 
     def _stop(self) -> None:
-        """Have the worker leave: what it has not begun goes back."""
         assert self.turned is not None
         self.turned.inbox.append(Drain(now=True))
 

@@ -74,8 +74,7 @@ class Faults:
         self.replies: deque[Exception] = deque()
         self.crashes: list[Crash] = []
 
-    def crash_of(self, claim: Claim) -> Crash | None:
-        """The crash that meets this start, which is disarmed by it."""
+    def take_crash(self, claim: Claim) -> Crash | None:
         for one in self.crashes:
             if one.task in ("", claim.task):
                 self.crashes.remove(one)

@@ -171,7 +171,7 @@ class Kit:
             limit: most starts.
             raises: end with the first error of a job, as its code raised it. Its record is stored before.
         """
-        asked = wishes(queue, scheduled, retries, limit, whole=run is not None, raises=raises)
+        asked = wishes(queue, scheduled, retries, limit, whole_workflow=run is not None, raises=raises)
         drained = self._driver.run(Draining.steps, asked)
         if run is not None:
             check_ended(f"{run.id} of {run.definition}", str(run.state), drained)
@@ -188,7 +188,7 @@ class Kit:
         raises: bool = True,
     ) -> Drained:
         """See :meth:`drain`; coroutines run on this event loop, functions in its thread, while the loop waits."""
-        asked = wishes(queue, scheduled, retries, limit, whole=run is not None, raises=raises)
+        asked = wishes(queue, scheduled, retries, limit, whole_workflow=run is not None, raises=raises)
         drained = await self._driver.arun(Draining.steps, asked)
         if run is not None:
             check_ended(f"{run.id} of {run.definition}", str(await run.astate()), drained)

@@ -243,20 +243,22 @@ class Wishes(msgspec.Struct, frozen=True):
     raises: bool = True
 
 
-def waiting(seen: Overview) -> dict[str, int]:
-    """Jobs that have not ended, by state."""
+def unfinished_by_state(seen: Overview) -> dict[str, int]:
     states = dict(seen.states)
     return {state: states[state] for state in _WAITING if states.get(state)}
 
 
 def wishes(
-    queue: str | None, scheduled: bool | None, retries: bool | None, limit: int, *, whole: bool, raises: bool
+    queue: str | None, scheduled: bool | None, retries: bool | None, limit: int, *, whole_workflow: bool, raises: bool
 ) -> Wishes:
-    """What a caller asks for; ``whole``: of a workflow, to its end."""
     if limit < 1:
         raise OptionsError(f"limit must be at least 1, not {limit!r}")
     return Wishes(
-        queue or "", whole if scheduled is None else scheduled, whole if retries is None else retries, limit, raises
+        queue or "",
+        whole_workflow if scheduled is None else scheduled,
+        whole_workflow if retries is None else retries,
+        limit,
+        raises,
     )
 
 

@@ -40,7 +40,7 @@ from headrace.settings import Duration, microseconds, seconds
 from headrace.store.client import Steps
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.bound_task import BoundTask
-from headrace.tasks.submission import Submission, around, of_nodes, postponed
+from headrace.tasks.submission import Submission, around, postponed, submission_of_nodes
 from headrace.tasks.task import Task
 from headrace.workflows import graph_builder
 from headrace.workflows.collection import OwnFilter, Workflows
@@ -290,7 +290,7 @@ class Workflow(Generic[P]):
         graph = addressed(graph, id)
         # Without middleware the graph is not read, and a graph may have a hundred thousand nodes.
         nodes = graph.nodes if client.enqueue_middlewares else ()
-        return of_nodes("create", nodes, id, partial(node_id, id), self.name), graph
+        return submission_of_nodes("create", nodes, id, partial(node_id, id), self.name), graph
 
     def _kept(self, act: Submission, graph: Graph) -> Steps[verbs.Created]:
         client, id = self._context.client, act.workflow_id
@@ -407,6 +407,5 @@ class Registered:
         self.context = AppContext(self.tasks, client)
 
     def join(self, app: Registered) -> None:
-        """Become that of an application: what is registered from now on is registered there."""
         self.context.join(app.context)
         self.tasks, self.definitions = app.tasks, app.definitions

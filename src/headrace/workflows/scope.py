@@ -19,7 +19,7 @@ from headrace.model.headers import added, merged
 from headrace.model.headers import check as check_headers
 from headrace.model.signature import Signature, Unchecked
 from headrace.model.workflow import LETTERS, Graft, Policy
-from headrace.running_job import inherited
+from headrace.running_job import inherited_headers
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.task import Task, check_task_name
 from headrace.workflows import graph_builder
@@ -75,7 +75,7 @@ class Scope:
         self.chain = (*chain, name)
         self.queue = ""
         self.globals: dict[str, Any] = {}
-        self.headers: Mapping[str, str] = inherited()
+        self.headers: Mapping[str, str] = inherited_headers()
         self.on_failure: Policy = "stop"
         self.gather = False
         self.closed = False
@@ -225,7 +225,6 @@ class Scope:
         return Node(self.builder, place)
 
     def find(self, ref: Any, place: int, word: str) -> tuple[int, Policy | None]:
-        """The row that a reference means, and the policy that it was given."""
         if is_node(ref):
             return self.mine(ref)
         definition = self.definition(ref)

@@ -34,7 +34,6 @@ _STATES = {State.RUNNING: "RUNNING", State.SUCCEEDED: "SUCCESSFUL"} | dict.fromk
 
 @app.task(name="django:task")
 def run(path: str, alias: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Run a task of Django that is a function."""
     with DjangoStart(path, alias, args, kwargs) as start:
         return start.done(start.task.func(*start.args, **kwargs))
 

@@ -34,7 +34,7 @@ from headrace.model.ids import OWN_QUEUE
 from headrace.model.job import NO_LOG, Claim, JobError, Outcome, StartNote, error_json, first_line, parse_error
 from headrace.model.limit_rules import gates_of
 from headrace.model.notation import duration, size
-from headrace.model.workflow import fields_of
+from headrace.model.workflow import log_fields
 from headrace.protocol import consume
 from headrace.protocol.script import Call
 from headrace.settings import Settings, microseconds
@@ -370,7 +370,7 @@ def line_of(claim: Claim, kind: EndKind, error: JobError | None, amount: int, co
 
 
 def facts_of(claim: Claim, kind: EndKind, error: JobError | None, cost: int, memory: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = {**fields_of(claim), "outcome": kind}
+    found: dict[str, Any] = {**log_fields(claim), "outcome": kind}
     if claim.waited is not None:
         found["waited"] = claim.waited / 1e6
     if cost:

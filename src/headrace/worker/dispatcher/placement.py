@@ -13,7 +13,7 @@ from headrace.model.ids import is_ordered
 from headrace.model.job import Claim, JobError, error_json
 from headrace.model.limit_rules import gates_of
 from headrace.model.options import OWN, OWN_AT_ONCE, Kind
-from headrace.model.workflow import fields_of
+from headrace.model.workflow import log_fields
 from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.tasks.task import RunPlan
@@ -187,7 +187,7 @@ class Placement:
             text = "job %s wants the unknown task %s: parked until a worker knows it"
             # Any program may have written it: a terminal must not obey it.
             name = claim.task if claim.task.isprintable() else ascii(claim.task)
-            self._worker.actions.log(logging.WARNING, text, claim.id, name, code="job.parked", facts=fields_of(claim))
+            self._worker.actions.log(logging.WARNING, text, claim.id, name, code="job.parked", facts=log_fields(claim))
             self._endings.end(claim, Parked())
             return None
         try:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.model.stacks import parted
+from headrace.model.stacks import stacks_and_others
 from headrace.worker.channel import Channel, Closed, Garbled, frame, give_tickets, take_back
 from headrace.worker.child_process import kill_runner
 from headrace.worker.dispatcher import dispatcher_events as events
@@ -120,7 +120,7 @@ class RunnerLink:
             # The stacks that follow are evidence of the crash.
             self.captures = 0.0
         if self.captures and time.monotonic() < self.captures:
-            found, lines = parted(lines)
+            found, lines = stacks_and_others(lines)
             self.stacks += found
         self.tail = (self.tail + lines)[-STDERR_TAIL:]
         _pass_on(lines)

@@ -38,7 +38,7 @@ from headrace.model.workflow import Grown, pack_grown, parse_facts, unpack_grown
 from headrace.protocol.consume import Note
 from headrace.running_job import begin, running
 from headrace.settings import microseconds, seconds
-from headrace.tasks.submission import Middleware, Submission, aenter, around, of_nodes, ordinary
+from headrace.tasks.submission import Middleware, Submission, aenter, around, ordinary, submission_of_nodes
 from headrace.tasks.task import RunPlan, Task
 from headrace.worker.messages import of_error
 from headrace.worker.runner import runner_context
@@ -171,7 +171,7 @@ def _submitted(runner: RunnerContext, job: CurrentJob, ended: Growing) -> Growin
 def _submission(job: CurrentJob, ended: Growing) -> tuple[Submission, Grown]:
     grown = unpack_grown(ended.result)
     # Their numbers, and so their ids, are reserved when the dispatcher stores them.
-    return of_nodes("grow", grown.graft.nodes, flow_of(job.id), lambda _: ""), grown
+    return submission_of_nodes("grow", grown.graft.nodes, flow_of(job.id), lambda _: ""), grown
 
 
 def _changed(ended: Growing, act: Submission, grown: Grown) -> Growing:

@@ -23,7 +23,7 @@ from types import FrameType
 from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
 from headrace.model.ended import Ended, Succeeded
 from headrace.model.job import MESSAGE_CAP, TRACEBACK_CAP, Claim, JobError, error_json
-from headrace.model.retry import members_of
+from headrace.model.retry import group_members
 from headrace.protocol.consume import Note
 from headrace.worker import standard_streams
 from headrace.worker.channel import Channel, Closed
@@ -97,7 +97,7 @@ def forget(error: BaseException) -> None:
         # A class may refuse even this.
         with contextlib.suppress(BaseException):
             one.__traceback__ = None
-            left.extend(other for other in (one.__cause__, one.__context__, *members_of(one)) if other is not None)
+            left.extend(other for other in (one.__cause__, one.__context__, *group_members(one)) if other is not None)
 
 
 def _name(kind: type[BaseException]) -> str:
