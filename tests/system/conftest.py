@@ -1,4 +1,4 @@
-"""What the fault suite asks for: a fleet of workers on the shared server, or on one of its own."""
+"""Workers as people start them, and the fleets of the fault suite, on the shared server or on one of their own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,53 @@ from typing import Any
 
 import pytest
 
+from headrace import Headrace
+from tests.commands import Commands
+from tests.program import Worker
 from tests.servers import Server
 from tests.system.fleet import LONG_LEASE, Fleet
+from tests.system.rolled import Rolled
 from tests.system.tap import Tap
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Commands:
+    """The program in a directory of its own, on the shared server."""
+    return Commands(tmp_path, url)
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Headrace]:
+    """A producer on the shared server that knows no task."""
+    with Headrace(url) as app:
+        yield app
+
+
+@pytest.fixture
+def worker(headrace: Commands) -> Iterator[Callable[..., Worker]]:
+    """``worker(*arguments)`` starts ``headrace worker tasks:app`` with one process; it is closed with the test.
+
+    ``text`` becomes the module of tasks, ``own`` makes it an interpreter of its own.
+    """
+    started: list[Worker] = []
+
+    def start(*arguments: str, target: str = "tasks:app", text: str = "", own: bool = False) -> Worker:
+        if text:
+            headrace.write("tasks", text)
+        headrace.own = own
+        started.append(Worker(headrace.start("worker", target, "--processes", "1", *arguments)))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.fixture
+def rolled(tmp_path: Path, url: str) -> Iterator[Rolled]:
+    rolled = Rolled(tmp_path, url)
+    yield rolled
+    rolled.end()
 
 
 @pytest.fixture

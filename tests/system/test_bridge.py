@@ -43,11 +43,6 @@ def note(number):
 """
 
 
-@pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Commands:
-    return Commands(tmp_path, url)
-
-
 def test_celery_may_work_on_while_bridges_are_killed(
     headrace: Commands, url: str, tmp_path: Path, their_server: Server, theirs: redis.Redis
 ) -> None:

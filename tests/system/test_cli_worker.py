@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +30,6 @@ THREAD = """
 import threading
 threading.Thread(target=time.sleep, args=[60], name="poller", daemon=True).start()
 """
-
-
-@pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Commands:
-    return Commands(tmp_path, url)
-
-
-@pytest.fixture
-def worker(headrace: Commands) -> Iterator[Callable[..., Worker]]:
-    started: list[Worker] = []
-
-    def start(*arguments: str, target: str = "tasks:app", own: bool = False) -> Worker:
-        headrace.own = own
-        started.append(Worker(headrace.start("worker", target, "--processes", "1", *arguments)))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.close()
 
 
 def test_what_runners_are_forked_from_has_nothing_of_the_command_line_and_ends_quietly(
@@ -293,20 +274,6 @@ def test_a_worker_that_reloads_shows_no_password_either(
     assert "--reload" in process.cmdline()
     assert one.stop() == 0
     assert "".join(one.lines).count("list of processes") == 1
-
-
-def test_it_waits_for_a_server_that_is_down(
-    headrace: Commands, new_server: Callable[..., Server], worker: Callable[..., Worker]
-) -> None:
-    server = new_server()
-    headrace.environment["HEADRACE_URL"] = server.url
-    server.kill()
-    one = worker()
-    one.says("does not answer")
-    server.start()
-    one.says("serves default")
-    assert sum("does not answer" in line for line in one.lines) == 1
-    assert one.stop() == 0
 
 
 def test_an_application_that_configures_logging_keeps_its_own(

@@ -47,13 +47,12 @@ def test_a_runner_is_in_a_group_of_its_own_before_it_can_be_killed(tmp_path: Pat
     assert next(group for child, group in groups if child == str(pid)) == str(pid)
 
 
-@pytest.mark.parametrize("kind", ["fork", "thread"])
 def test_a_frozen_job_ends_at_its_hard_limit_with_all_that_it_started_and_nothing_else(
-    fleet: Fleet, kind: str, tmp_path: Path
+    fleet: Fleet, tmp_path: Path
 ) -> None:
-    worker = fleet.worker(kinds=kind, processes=2, forks=2)
+    worker = fleet.worker(kinds="fork", forks=2)
     dispatcher = worker.dispatcher()
-    job = fleet.enqueue(f"{kind}.children", str(tmp_path / "pids"), 3, timeout=5)
+    job = fleet.enqueue("fork.children", str(tmp_path / "pids"), 3, timeout=5)
     fleet.until((tmp_path / "pids").exists)
     started = [psutil.Process(int(pid)) for pid in (tmp_path / "pids").read_text().split()]
     frozen = psutil.Process(fleet.ledger.starts(job.id)[0].pid)
@@ -62,4 +61,4 @@ def test_a_frozen_job_ends_at_its_hard_limit_with_all_that_it_started_and_nothin
         job.result(timeout=60)
     fleet.until(lambda: not any(lives(process) for process in (frozen, *started)))
     assert (worker.alive, worker.dispatcher()) == (True, dispatcher)
-    assert fleet.enqueue(f"{kind}.add", 1, 1).result(timeout=60) == 2
+    assert fleet.enqueue("fork.add", 1, 1).result(timeout=60) == 2

@@ -17,7 +17,7 @@ from tests.deadline import eventually
 from tests.forked_image import PARENT
 from tests.nursery import Forked, nursery_of
 from tests.program import Program
-from tests.system.test_rolling import GOOD
+from tests.system.rolled import GOOD
 
 pytestmark = pytest.mark.system
 
@@ -76,14 +76,19 @@ def succeed(tmp_path: Path, url: str) -> Iterator[Callable[[str], Started]]:
         one.end()
 
 
-@pytest.mark.parametrize(
-    ("kind", "hook"),
-    [("process", "after_fork_child"), ("process", "lifespan"), ("fork", "lifespan"), ("thread", "lifespan")],
+RAISES, LEAVES = (
+    ("raise RuntimeError('no database')", "no database"),
+    ("os._exit(3)", "its process left with exit code 3"),
 )
+
+
 @pytest.mark.parametrize(
-    ("way", "reason"),
-    [("raise RuntimeError('no database')", "no database"), ("os._exit(3)", "its process left with exit code 3")],
-)
+    ("kind", "hook", "way", "reason"),
+    [
+        ("process", "after_fork_child", *RAISES), ("process", "lifespan", *LEAVES), ("fork", "lifespan", *RAISES),
+        ("thread", "lifespan", *LEAVES),
+    ],
+)  # fmt: skip
 def test_one_whose_runners_cannot_begin_says_why_and_claims_nothing(
     succeed: Callable[[str], Started], kind: str, hook: str, way: str, reason: str
 ) -> None:

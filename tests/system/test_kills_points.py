@@ -152,16 +152,16 @@ def test_one_that_dies_before_it_took_over_leaves_all_to_the_next(fleet: Fleet, 
 
 @pytest.mark.parametrize(
     ("script", "side"),
-    [("register", "reply"), ("renew", "request"), ("claim", "request"), ("claim", "reply"), ("settle", "reply")],
+    [("register", "reply"), ("renew", "request"), ("claim", "reply"), ("settle", "reply")],
 )
 def test_a_lost_request_or_reply_changes_nothing(fleet: Fleet, tap: Tap, script: str, side: str) -> None:
     """The connection breaks instead of a process: the request is repeated with its number."""
-    jobs = fleet.enqueue_many("process.add", [(n, 1) for n in range(50)])
+    jobs = fleet.enqueue_many("process.add", [(n, 1) for n in range(20)])
     trap = tap.trap(script, side)
     fleet.worker(url=tap.url, ready=False, processes=2)
     assert trap.sprung.wait(PATIENCE), repr(fleet)
     trap.drop()
-    assert [job.result(timeout=PATIENCE) for job in jobs] == [n + 1 for n in range(50)]
+    assert [job.result(timeout=PATIENCE) for job in jobs] == [n + 1 for n in range(20)]
     assert set(fleet.ledger.counts().values()) == {1}
     assert {job.refresh().attempt for job in jobs} == {1}
 

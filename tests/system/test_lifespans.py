@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -81,31 +80,6 @@ def send() -> str:
 TASKS = ("process", "fork", "thread", "loop")
 
 
-@pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url)
-
-
-@pytest.fixture
-def worker(headrace: Program) -> Iterator[Callable[..., Worker]]:
-    started: list[Worker] = []
-
-    def start(text: str, *arguments: str) -> Worker:
-        headrace.write("tasks", CODE + text)
-        started.append(Worker(headrace.start("worker", "tasks:app", *arguments)))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.close()
-
-
-@pytest.fixture
-def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url) as app:
-        yield app
-
-
 def notes(headrace: Program) -> list[tuple[str, int]]:
     path = headrace.directory / "notes"
     # What has no end yet is still being written.
@@ -117,7 +91,7 @@ def test_each_runner_of_every_kind_enters_before_its_jobs_and_leaves_after_them(
     headrace: Program, worker: Callable[..., Worker], app: Headrace
 ) -> None:
     headrace.write("mail", MAIL)
-    one = worker(f"{EACH}\nimport mail\napp.include(mail.tasks)\n", "--processes", "1", "--forks", "1")
+    one = worker("--forks", "1", text=f"{CODE}{EACH}\nimport mail\napp.include(mail.tasks)\n")
     # One runner of each kind enters, in any order; then one more.
     eventually(lambda: len(notes(headrace)) == 4, 60)
     one.process.send_signal(signal.SIGTTIN)
@@ -145,7 +119,7 @@ def test_a_start_that_fails_charges_no_job_and_is_tried_again_until_it_succeeds(
     raises = "if not Path('up').exists(): raise ConnectionError('no database')"
     end = "    yield\n" if hook == "lifespan" else ""
     text = f"\n@app.{hook}\ndef database():\n    {raises}\n{end}"
-    one = worker(text, "--processes", "1", "--forks", "1", "--threads", "4")
+    one = worker("--forks", "1", "--threads", "4", text=CODE + text)
     kinds = ("process", "fork", "thread") if hook == "lifespan" else ("process", "thread")
     jobs = [app.by_name(f"tasks.{name}").enqueue() for name in kinds]
     for _ in range(3):
@@ -166,9 +140,8 @@ def test_a_start_slower_than_lease_and_limits_loses_neither_lease_nor_job(
 ) -> None:
     """Jobs that wait for it are not claimed, so no limit of theirs runs; the other kinds of the worker work on."""
     headrace.environment["HEADRACE_LEASE"] = "5"
-    worker(
-        "\n@app.lifespan(kind='async')\ndef slow():\n    until('up')\n    yield {'loop': asyncio.get_running_loop(), 'pid': 0}\n"
-    )
+    code = "    until('up')\n    yield {'loop': asyncio.get_running_loop(), 'pid': 0}\n"
+    worker(text=f"{CODE}\n@app.lifespan(kind='async')\ndef slow():\n{code}")
     eventually(lambda: app.overview().workers, 60)
     (before,) = app.overview().workers
     waits = app.by_name("tasks.loop").enqueue()
@@ -204,7 +177,7 @@ async def aslow():
     await asyncio.Event().wait()
     yield
 """
-    one = worker(text, "--processes", "1")
+    one = worker(text=CODE + text)
     eventually(lambda: len(notes(headrace)) == 2, 60)
     assert one.stop() == 0
 
@@ -212,7 +185,7 @@ async def aslow():
 def test_a_job_that_runs_at_shutdown_ends_before_the_lifespan_is_left(
     headrace: Program, worker: Callable[..., Worker], app: Headrace
 ) -> None:
-    one = worker(EACH, "--processes", "1")
+    one = worker(text=CODE + EACH)
     job = app.by_name("tasks.hold").enqueue()
     eventually(lambda: "holds" in [word for word, _ in notes(headrace)], 60)
     one.process.send_signal(signal.SIGTERM)
@@ -231,7 +204,7 @@ def test_no_limit_of_a_job_runs_while_its_runner_leaves(
 ) -> None:
     """Nor does the next job wait for it: its child comes from the supervisor."""
     code = "yield {}\n    note('leaves')\n    until('up')\n    note('left')\n"
-    worker(f"\n@app.lifespan(kind='fork')\ndef slow():\n    {code}", "--forks", "1")
+    worker("--forks", "1", text=f"{CODE}\n@app.lifespan(kind='fork')\ndef slow():\n    {code}")
     for _ in range(3):
         job = app.by_name("tasks.fork", timeout=2, hard_timeout=2.5).enqueue()
         job.result(timeout=60)
@@ -247,7 +220,7 @@ def test_no_limit_of_a_job_runs_while_its_runner_leaves(
 def test_runners_that_are_recycled_leave_theirs_and_their_successors_enter_anew(
     headrace: Program, worker: Callable[..., Worker], app: Headrace
 ) -> None:
-    worker(EACH, "--processes", "1", "--threads", "1", "--recycle-jobs", "2")
+    worker("--threads", "1", "--recycle-jobs", "2", text=CODE + EACH)
     for name in ("process", "thread"):
         pids = list[int]()
         for _ in range(6):
@@ -262,6 +235,6 @@ def test_runners_that_are_recycled_leave_theirs_and_their_successors_enter_anew(
 def test_a_burst_waits_for_its_runners(headrace: Program, worker: Callable[..., Worker], app: Headrace) -> None:
     """It leaves when the queues are empty, and not since no runner can take what is in them yet."""
     jobs = [app.by_name(f"tasks.{name}").enqueue() for name in TASKS]
-    one = worker(EACH.replace('note("in")', "note('in'); time.sleep(0.3)"), "--burst", "--processes", "1")
+    one = worker("--burst", text=CODE + EACH.replace('note("in")', "note('in'); time.sleep(0.3)"))
     assert one.ended() == 0
     assert {job.state for job in jobs} == {"succeeded"}

@@ -53,12 +53,6 @@ def headrace(tmp_path: Path, url: str) -> Iterator[Commands]:
     worker.close()
 
 
-@pytest.fixture
-def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url) as app:
-        yield app
-
-
 def test_changed_numbers_start_jobs_that_wait_in_an_idle_worker(headrace: Commands, app: Headrace) -> None:
     jobs = [app.by_name("tasks.hold").enqueue("acme") for _ in range(4)]
     eventually(lambda: app.limits["account"].state("acme").held == 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from headrace import Headrace
 from headrace.admin.keyspace_rules import gate_facts
 from headrace.model.job import State
 from tests.deadline import eventually
-from tests.program import Program, Worker
+from tests.program import Worker
 
 pytestmark = pytest.mark.system
 
@@ -56,30 +56,10 @@ def three_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_SHARDS", "3")
 
 
-@pytest.fixture
-def worker(tmp_path: Path, url: str) -> Iterator[Callable[..., Worker]]:
-    program, started = Program(tmp_path, url), list[Worker]()
-
-    def start(*arguments: str) -> Worker:
-        program.write("tasks", CODE)
-        started.append(Worker(program.start("worker", "tasks:app", *arguments)))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.close()
-
-
-@pytest.fixture
-def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url) as app:
-        yield app
-
-
 def test_a_refused_account_waits_while_others_go_on_and_no_retry_is_used(
     worker: Callable[..., Worker], app: Headrace, tmp_path: Path
 ) -> None:
-    worker("--processes", "2")
+    worker("--processes", "2", text=CODE)
     x = [app.by_name("tasks.call").enqueue("x", n) for n in range(20)]
     y = [app.by_name("tasks.call").enqueue("y", n) for n in range(20)]
     assert [job.result(timeout=60) for job in y] == list(range(20))
@@ -97,8 +77,8 @@ def test_a_refused_account_waits_while_others_go_on_and_no_retry_is_used(
 def test_what_another_worker_claimed_and_has_not_begun_comes_back_uncharged(
     worker: Callable[..., Worker], app: Headrace, tmp_path: Path
 ) -> None:
-    worker("--processes", "1")
-    worker("--processes", "1", "--queues", "other")
+    worker(text=CODE)
+    worker("--queues", "other", text=CODE)
     runner = app.by_name("tasks.where").enqueue().result(timeout=60)
     try:
         # A runner that cannot begin what it was given. Without the news it would, once it goes on.
@@ -122,7 +102,7 @@ def test_what_another_worker_claimed_and_has_not_begun_comes_back_uncharged(
 def test_home_hears_what_jobs_of_other_shards_spend_and_are_refused(
     three_shards: None, worker: Callable[..., Worker], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker("--processes", "1")
+    worker(text=CODE)
     with Headrace(url) as app:
         monkeypatch.setattr(app.client, "shard_for", lambda _: 2)
         app.by_name("tasks.think").enqueue(40).result(timeout=60)
@@ -138,7 +118,7 @@ def test_home_hears_what_jobs_of_other_shards_spend_and_are_refused(
 def test_what_a_job_spends_counts_for_the_next_ones(
     worker: Callable[..., Worker], app: Headrace, client: redis.Redis
 ) -> None:
-    worker("--processes", "1")
+    worker(text=CODE)
     app.by_name("tasks.think").enqueue(40).result(timeout=60)
     stored: Any = client.get(app.client.keys("gate:tokens:"))
     opens, _, _ = gate_facts(stored)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -60,31 +59,6 @@ def free() -> int:
 """
 
 
-@pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url)
-
-
-@pytest.fixture
-def worker(headrace: Program) -> Iterator[Callable[..., Worker]]:
-    started: list[Worker] = []
-
-    def start(*arguments: str) -> Worker:
-        headrace.write("tasks", CODE)
-        started.append(Worker(headrace.start("worker", "tasks:app", *arguments)))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.close()
-
-
-@pytest.fixture
-def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url) as app:
-        yield app
-
-
 def notes(headrace: Program) -> list[list[str]]:
     path = headrace.directory / "notes"
     # What has no end yet is still being written.
@@ -95,7 +69,7 @@ def test_two_workers_keep_limits_together(headrace: Program, worker: Callable[..
     # Before there are limits in the store: they count for these jobs too.
     jobs = [app.by_name("tasks.call").enqueue(f"a{n % 5}", n) for n in range(20)]
     for _ in range(2):
-        worker("--processes", "3", "--forks", "1")
+        worker("--processes", "3", "--forks", "1", text=CODE)
     jobs += [app.by_name("tasks.call").enqueue(f"a{n % 5}", n) for n in range(20, 60)]
     assert [job.result(timeout=60) for job in jobs] == list(range(60))
     running: set[str] = set()
@@ -112,7 +86,7 @@ def test_a_worker_goes_on_by_itself_when_its_limit_opens(
     headrace: Program, worker: Callable[..., Worker], app: Headrace
 ) -> None:
     """Each start closes the gate anew. A worker that missed that would start one job a renewal, each six seconds."""
-    worker("--processes", "4")
+    worker("--processes", "4", text=CODE)
     jobs = [app.by_name("tasks.paced").enqueue() for _ in range(20)]
     assert jobs[-1].result(timeout=60) == 2
 
@@ -120,7 +94,7 @@ def test_a_worker_goes_on_by_itself_when_its_limit_opens(
 def test_a_runner_that_is_killed_gives_its_slot_back(
     headrace: Program, worker: Callable[..., Worker], app: Headrace
 ) -> None:
-    worker("--processes", "1", "--forks", "2")
+    worker("--forks", "2", text=CODE)
     first = app.by_name("tasks.hold").enqueue("a")
     eventually(lambda: [line for line in notes(headrace) if line[0] == "H"], what="it holds")
     second, other = app.by_name("tasks.hold").enqueue("a"), app.by_name("tasks.free").enqueue()
@@ -139,7 +113,7 @@ def test_a_key_with_many_jobs_keeps_no_other_key_waiting(
     """A hundred jobs of the one key waited in the worker for the runner of that key, and no other was claimed."""
     hot, cold = (app.by_name("tasks.share", queue="bulk", key=key) for key in ("hot", "cold"))
     app.enqueue_many(hot.job() for _ in range(300))
-    worker("--processes", "2", "--queues", "bulk")
+    worker("--processes", "2", "--queues", "bulk", text=CODE)
     eventually(lambda: len(notes(headrace)) > 4)
     job = cold.enqueue()
     before = len(notes(headrace))

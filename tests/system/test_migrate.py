@@ -27,11 +27,6 @@ def later(marker: str) -> str:
 """
 
 
-@pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Program:
-    return Commands(tmp_path, url)
-
-
 @pytest.mark.slow
 def test_a_released_store_goes_on_working(new_server: NewServer, tmp_path: Path) -> None:
     """Its jobs run, those of a worker that died and those whose time has come included; its results can be read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,16 +11,9 @@ import pytest
 from headrace.model.job import State
 from tests.deadline import eventually
 from tests.servers import Server
-from tests.system.test_rolling import GOOD, STUCK, Rolled, result
+from tests.system.rolled import GOOD, STUCK, Rolled, result
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def rolled(tmp_path: Path, url: str) -> Iterator[Rolled]:
-    rolled = Rolled(tmp_path, url)
-    yield rolled
-    rolled.end()
 
 
 def now(rolled: Rolled, version: int) -> bool:

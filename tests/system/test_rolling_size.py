@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,9 @@ import pytest
 from headrace.errors import NotFound
 from tests.deadline import eventually
 from tests.processes import below, group_of
-from tests.system.test_rolling import GOOD, HELD, Rolled, result
+from tests.system.rolled import GOOD, HELD, Rolled, result
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def rolled(tmp_path: Path, url: str) -> Iterator[Rolled]:
-    rolled = Rolled(tmp_path, url)
-    yield rolled
-    rolled.end()
 
 
 def place(pid: int) -> str:

@@ -11,7 +11,6 @@ import pytest
 
 from headrace import Headrace
 from headrace.cli.session import ExitCode
-from tests.commands import Commands
 from tests.deadline import eventually
 from tests.program import Program, Worker
 from tests.worker.test_memory_mapping import joins
@@ -75,17 +74,6 @@ def draw() -> list:
 def hang():
     time.sleep(600)
 """
-
-
-@pytest.fixture
-def headrace(tmp_path: Path, url: str) -> Program:
-    return Commands(tmp_path, url)
-
-
-@pytest.fixture
-def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url) as made:
-        yield made
 
 
 def counted(app: Headrace, label: str) -> dict[str, int]:

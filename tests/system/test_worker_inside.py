@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -89,12 +88,6 @@ def test_a_running_job_ends_with_the_block(app: Headrace, tmp_path: Path) -> Non
         job = stay.enqueue()
         eventually(go.exists, 60)
     assert job.result(timeout=0) == "in order"
-
-
-@pytest.fixture
-def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url) as app:
-        yield app
 
 
 def test_a_worker_without_tasks_or_with_a_wrong_size_is_refused(app: Headrace) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -16,7 +16,7 @@ from headrace.model.job import State
 from headrace.worker.child_process import HEARD, UNHEARD
 from tests.deadline import eventually
 from tests.system.fleet import Fleet
-from tests.system.test_rolling import Rolled, result
+from tests.system.rolled import Rolled, result
 
 pytestmark = pytest.mark.system
 
@@ -27,13 +27,6 @@ pathlib.Path("began").touch()
 while not pathlib.Path("go").exists():
     time.sleep(0.01)
 """
-
-
-@pytest.fixture
-def rolled(tmp_path: Path, url: str) -> Iterator[Rolled]:
-    rolled = Rolled(tmp_path, url)
-    yield rolled
-    rolled.end()
 
 
 def _blocks(pid: int, number: int) -> bool:
@@ -74,9 +67,9 @@ def test_an_interrupt_before_it_works_ends_it_without_a_traceback(rolled: Rolled
 
 
 def test_an_interrupt_while_it_waits_for_its_server_ends_it_without_a_traceback(rolled: Rolled) -> None:
-    rolled.program.environment["HEADRACE_URL"] = "unix:///absent/socket"
+    rolled.program.environment["HEADRACE_URL"] = "redis://not-yet.invalid"
     worker = rolled.start(ready=False, reload="")
-    worker.says("does not answer")
+    worker.says("no such host")
     worker.process.send_signal(signal.SIGINT)
     assert worker.ended() == 130
     assert len(worker.lines) == 1, worker.lines
