@@ -82,7 +82,8 @@ REASONS: dict[str, str] = {
     "tests/system/test_cluster_faults.py::test_what_a_failover_loses_is_counted_and_nothing_confirmed_is_lost[memory-1]": _OWN,
     "tests/system/test_cluster_urls.py::test_a_cluster_without_full_coverage_names_what_is_missing": _HOME,
     "tests/system/test_cluster_urls.py::test_seeds_that_are_gone_are_said_to_be": _EACH,
-    "tests/system/test_doctor_beside_workers.py::test_hundreds_of_faults_are_found_under_load": _HOME,
+    "tests/system/test_doctor_beside_workers.py::test_a_failover_in_the_middle_of_a_repair": _HOME,
+    "tests/system/test_doctor_beside_workers.py::test_a_thousand_faults_are_found_under_load": _HOME,
     "tests/system/test_flushed.py::test_a_worker_marks_the_layout_of_a_store_that_lost_everything": _LOST,
     "tests/system/test_flushed.py::test_jobs_that_a_server_forgot_wholly_are_told_in_one_line": _EACH,
     "tests/system/test_following.py::test_kills_leave_none_behind_and_none_before_its_time": _PLACES,
@@ -100,6 +101,7 @@ REASONS: dict[str, str] = {
     "tests/system/test_server_answers.py::test_a_server_that_loads_for_two_leases_charges_no_job": _PARTIAL,
     "tests/system/test_server_answers.py::test_keys_that_were_evicted_are_counted_by_worker_and_doctor": _EVICTED,
     "tests/system/test_server_answers.py::test_one_tenant_that_fills_the_memory_leaves_others_their_backlog": _LIMITS,
+    "tests/system/test_shards.py::test_a_cluster_goes_on_when_a_slot_moves_and_a_primary_dies": _OWN,
     "tests/system/test_web.py::test_a_hundred_readers_of_changes_share_one_connection": _HOME,
     "tests/system/test_worker_path.py::test_jobs_of_a_paused_queue_wake_no_worker_and_each_worker_learns": _TRIPS,
 }

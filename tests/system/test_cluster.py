@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +82,28 @@ def test_a_slot_that_moves_key_by_key_under_load_loses_no_job(new_cluster: NewCl
         eventually(lambda ran=ran: len(fleet.ledger.starts()) > ran, what="jobs that run after the move")
     fleet.drained()
     assert_each_ran_once(fleet, jobs)
+    fleet.check()
+
+
+@pytest.mark.parametrize("clock", [-3600, 3600], ids=["behind", "ahead"])
+def test_tokens_grow_on_a_new_primary_whose_clock_is_off(
+    new_cluster: NewCluster, new_fleet: NewFleet, tmp_path: Path, clock: int
+) -> None:
+    cluster = new_cluster(3, 1, clock=clock)
+    fleet = new_fleet(cluster.url, lease=60.0)
+    for _ in range(2):
+        fleet.worker(processes=1)
+    gates = [fleet.enqueue("process.gate", str(tmp_path / "open")) for _ in range(2)]
+    for gate in gates:
+        fleet.started(gate)
+    heir = cluster.fail_over(cluster.serving(SLOT))
+    assert abs(int(heir.ask("TIME")[0]) - time.time() - clock) < 600
+    jobs = fleet.enqueue_many("process.nap", [(0.0,)] * 20)
+    (tmp_path / "open").touch()
+    fleet.drained()
+    assert_each_ran_once(fleet, [*gates, *jobs])
+    last = max(line.token for gate in gates for line in fleet.ledger.starts(gate.id))
+    assert all(line.token > last for job in jobs for line in fleet.ledger.starts(job.id))
     fleet.check()
 
 

@@ -134,6 +134,34 @@ def test_a_worker_is_told_what_of_a_cluster_costs_time(new_cluster: NewCluster) 
         assert "2 primaries" in primaries
 
 
+def test_a_password_that_changes_under_load_loses_nothing(
+    new_cluster: NewCluster, new_fleet: NewFleet, tmp_path: Path
+) -> None:
+    cluster = new_cluster(3, 0)
+    file = tmp_path / "password"
+
+    def become(new: str, old: str = "") -> None:
+        for node in cluster.nodes:
+            node.ask("ACL", "SETUSER", "default", *([] if old else ["resetpass"]), f">{new}")
+        file.write_text(new)
+        for node in cluster.nodes:
+            node.log_in(new)
+            if old:
+                node.ask("ACL", "SETUSER", "default", f"<{old}")
+            node.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    become("first-s3cret")
+    fleet = new_fleet(cluster.url, lease=60.0, password_file=str(file))
+    worker = fleet.worker(processes=1, ready=False)
+    jobs = fleet.enqueue_many("process.nap", [(0.005,)] * 200)
+    fleet.until(lambda: len(fleet.ledger.ends()) > 20)
+    become("second-s3cret", "first-s3cret")
+    jobs += fleet.enqueue_many("process.nap", [(0.001,)] * 50)
+    fleet.drained()
+    assert fleet.ledger.counts("E") == {job.id: 1 for job in jobs}
+    assert "s3cret" not in worker.log()
+
+
 def token() -> tuple[str, str]:
     return "shop", Path(os.environ["HR_TOKEN"]).read_text()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -17,14 +19,18 @@ from headrace.admin.doctor import REPAIRED, SHARE, KeyspaceDoctor
 from headrace.model.ids import make_id
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import load
+from headrace.testing import assert_invariants
 from tests.deadline import eventually
 from tests.program import Program, Worker
+from tests.proxy import Proxy
 from tests.scripts.stage import KEEP, Stage
 from tests.servers import Server
 from tests.system import storm_app
+from tests.system.fleet import Fleet
 from tests.system.ledger import VARIABLE, Ledger
 from tests.system.storm import Producer
 from tests.system.storm_app import app
+from tests.system.test_lost_replication import following
 from tests.system.test_soak import SEED, say
 
 pytestmark = pytest.mark.system
@@ -86,13 +92,13 @@ class Planted:
     def __init__(self, client: Any, keys: Keys, dice: random.Random) -> None:
         self._client, self._keys, self._dice = client, keys, dice
         self.rows = Counter[str]()
-        drafts = [storm_app.coroutine.options(queue=QUIET).job(1) for _ in range(400)]
+        drafts = [storm_app.coroutine.options(queue=QUIET).job(1) for _ in range(1300)]
         app.enqueue_many(drafts)
         jobs = [draft.handle for draft in drafts]
-        for job in jobs[:50]:
+        for job in jobs[:150]:
             job.cancel()
-        self._ended, ready = [job.id for job in jobs[:50]], [job.id for job in jobs[50:]]
-        hurt = set(dice.sample(self._ended[1:] + ready[2:], 300))
+        self._ended, ready = [job.id for job in jobs[:150]], [job.id for job in jobs[150:]]
+        hurt = set(dice.sample(self._ended[1:] + ready[2:], 1000))
         self._claimed()
         self._singles()
         lost = {id for id in hurt & {*ready} if self._of_ready(id)}
@@ -150,7 +156,7 @@ class Planted:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_hundreds_of_faults_are_found_under_load_and_nothing_else(new_server: NewServer, tmp_path: Path) -> None:
+def test_a_thousand_faults_are_found_under_load_and_nothing_else(new_server: NewServer, tmp_path: Path) -> None:
     with Storm(server := new_server(), tmp_path) as storm:
         eventually(lambda: len(storm.ledger.ends()) > 50)
         assert not storm.look()
@@ -158,10 +164,48 @@ def test_hundreds_of_faults_are_found_under_load_and_nothing_else(new_server: Ne
         assert storm.look() == planted.rows
         left = Counter({row: count for row, count in planted.rows.items() if row not in (*REPAIRED, "workers")})
         assert storm.look(repair=True) == left
+        assert storm.look() == left
         storm.worker(QUIET)
         eventually(lambda: planted.sound <= storm.ledger.counts("E").keys(), 120)
         starts = storm.ledger.counts()
         assert {starts[id] for id in planted.sound} == {1}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_failover_in_the_middle_of_a_repair_repairs_nothing_twice(
+    new_server: NewServer, new_fleet: Callable[..., Fleet], tmp_path: Path
+) -> None:
+    primary = new_server(tcp=True, config={"repl-diskless-sync-delay": "0"})
+    replica, keys, client = following(new_server, primary), Keys(), primary.client()
+    with Proxy(primary) as proxy:
+        fleet, headrace = new_fleet(proxy.url), Program(tmp_path, proxy.url)
+        headrace.environment["HEADRACE_LEASE"] = "3"
+        ids = [job.id for job in fleet.enqueue_many("process.add", [(1, 2)] * 4000)]
+        client.zrem(keys("ready:default"), *ids)
+        client.wait(1, 60_000)
+        repair = headrace.start(
+            "doctor", "keyspace", "--repair", "--yes", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        eventually(lambda: client.zcard(keys("ready:default")), 60)
+        # What is repaired from here on, the failover loses.
+        os.kill(replica.pid, signal.SIGSTOP)
+        client.client_kill_filter(_type="replica")
+        before = client.zcard(keys("ready:default"))
+        eventually(lambda: client.zcard(keys("ready:default")) > before)
+        primary.kill()
+        os.kill(replica.pid, signal.SIGCONT)
+        replica.owner.execute_command("REPLICAOF", "NO", "ONE")
+        proxy.lead_to(replica.port)
+        repair.wait(100)
+        assert replica.client().zcard(keys("ready:default"))
+        assert "nothing is wrong" in headrace("doctor", "keyspace", "--repair", "--yes").out
+        assert replica.client().zcard(keys("ready:default")) == len(ids)
+        assert_invariants(replica.client())
+        fleet.worker(processes=2)
+        fleet.drained()
+        assert fleet.ledger.counts() == dict.fromkeys(ids, 1)
+        fleet.end()
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""One queue over several shards, each on a server of its own, from the producer to the result."""
+"""One queue over several shards, from the producer to the result: each on a server of its own, and on a cluster."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.crc import key_slot  # type: ignore[attr-defined]
 
 from headrace import Headrace
 from headrace.errors import JobFailed
 from headrace.model.ids import shard_of
 from headrace.testing import assert_invariants
+from tests.clusters import Cluster
 from tests.commands import Commands
 from tests.deadline import eventually
 from tests.program import Worker
@@ -39,11 +41,9 @@ def fail() -> None:
 
 
 class Sharded:
-    """Programs and a producer of one store, with a server for each shard."""
+    """Programs and a producer of one store."""
 
-    def __init__(self, directory: Path, servers: list[Server]) -> None:
-        self.servers = servers
-        url = " ".join(server.url for server in servers)
+    def __init__(self, directory: Path, url: str) -> None:
         self.program = Commands(directory, url)
         self.program.write("tasks", TASKS)
         self.app = Headrace(url, timeout=20)
@@ -53,13 +53,18 @@ class Sharded:
 
 
 @pytest.fixture
-def sharded(new_server: Callable[..., Server], tmp_path: Path) -> Iterator[Sharded]:
-    made = Sharded(tmp_path, [new_server() for _ in range(COUNT)])
+def servers(new_server: Callable[..., Server]) -> list[Server]:
+    return [new_server() for _ in range(COUNT)]
+
+
+@pytest.fixture
+def sharded(servers: list[Server], tmp_path: Path) -> Iterator[Sharded]:
+    made = Sharded(tmp_path, " ".join(server.url for server in servers))
     yield made
     made.app.close()
 
 
-def test_a_worker_of_several_shards_reloads_and_stops_while_it_works(sharded: Sharded) -> None:
+def test_a_worker_of_several_shards_reloads_and_stops_while_it_works(sharded: Sharded, servers: list[Server]) -> None:
     """Jobs of all shards run once and tell their results; a bulk operation is done on all, and told as one."""
     app, add, program = sharded.app, sharded.task("add"), sharded.program
     later = [add.options(delay=3600).enqueue(n) for n in range(60)]
@@ -88,7 +93,7 @@ def test_a_worker_of_several_shards_reloads_and_stops_while_it_works(sharded: Sh
     assert {(record.attempt, record.crashes) for record in (job.refresh() for job in jobs)} == {(1, 0)}
     assert {job.refresh().state for job in later} == {"cancelled"}
     assert not app.overview().live
-    for server in sharded.servers:
+    for server in servers:
         assert_invariants(server.client())
 
 
@@ -97,11 +102,59 @@ async def _wait_on_a_loop(add: Any) -> None:
     assert [await job.aresult(timeout=60) for job in jobs] == [n + 1 for n in range(12)]
 
 
-def test_the_command_lists_shards_and_names_those_without_a_worker_or_an_answer(sharded: Sharded) -> None:
+def test_the_command_lists_shards_and_names_those_without_a_worker_or_an_answer(
+    sharded: Sharded, servers: list[Server]
+) -> None:
     jobs = [sharded.task("add").enqueue(n) for n in range(30)]
     counts = Counter(shard_of(job.id) for job in jobs)
     rows = sharded.program("shards", "--json").lines
     assert [(row["shard"], row["ready"], row["workers"]) for row in rows] == [(n, counts[n], 0) for n in range(COUNT)]
     assert "no worker serves shard 0, 1, 2" in sharded.program("shards").err
-    sharded.servers[2].kill()
+    servers[2].kill()
     assert "shard 2 does not answer" in sharded.program("shards").err
+
+
+def test_a_cluster_goes_on_when_a_slot_moves_and_a_primary_dies(
+    new_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = new_cluster(3, 1)
+    sharded = Sharded(tmp_path, f"{cluster.url}?shards=6")
+    add, jobs = sharded.task("add"), list[Any]()
+    slots = [key_slot(keys.prefix.encode()) for keys in sharded.app.client.shards]
+    assert set(Counter(cluster.serving(slot).port for slot in slots).values()) == {2}
+    assert "MIGRATESLOTS" not in sharded.program("shards").err
+    assert "uneven-shards" not in findings(sharded, "environment")
+    worker = Worker(sharded.program.start("worker", "tasks:app", "--processes", "2"))
+    try:
+        worker.says("serves default")
+        jobs += [add.enqueue(n) for n in range(100)]
+        cluster.move(slots[1], cluster.other(cluster.serving(slots[1])))
+        jobs += [add.enqueue(n) for n in range(100, 200)]
+        cluster.fail_over(cluster.serving(slots[2]))
+        jobs += [add.enqueue(n) for n in range(200, 300)]
+        assert [job.result(timeout=60) for job in jobs] == [n + 1 for n in range(300)]
+        assert worker.stop() == 0
+    finally:
+        worker.close()
+    assert {(record.attempt, record.crashes) for record in (job.refresh() for job in jobs)} == {(1, 0)}
+    where = [cluster.serving(slot) for slot in slots]
+    rows = sharded.program("shards", "--json").lines
+    assert [(row["server"], row["slot"]) for row in rows] == [
+        (f"127.0.0.1:{node.port}", slot) for node, slot in zip(where, slots, strict=True)
+    ]
+    counts = Counter(node.port for node in where)
+    (most, _), (least, _) = counts.most_common()[0], counts.most_common()[-1]
+    told = sharded.program("shards").err
+    assert f"127.0.0.1:{most} has 3 shards and 127.0.0.1:{least} has 1" in told
+    assert "CLUSTER MIGRATESLOTS SLOTSRANGE" in told
+    assert findings(sharded, "environment")["uneven-shards"] == ["3 shards on one server, 1 on another"]
+    assert findings(sharded, "keyspace", code=0) == {}
+    lost = next(job for job in jobs if shard_of(job.id) == 1)
+    where[1].client().zrem(sharded.app.client.shards[1]("succeeded"), lost.id)
+    assert lost.id in str(findings(sharded, "keyspace")["misplaced"])
+    sharded.app.close()
+
+
+def findings(sharded: Sharded, part: str, code: int = 1) -> dict[str, list[str]]:
+    rows = sharded.program("doctor", part, "--json", code=code).lines
+    return {row["id"]: row["evidence"] for row in rows if row["severity"] != "unknown"}
