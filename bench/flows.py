@@ -21,6 +21,7 @@ from headrace.model.form import Form
 from headrace.model.ids import flow_id
 from headrace.model.workflow import Graph, NewNode, NodeFacts, Policy, pack_facts
 from headrace.protocol import graph
+from headrace.protocol.index_pages import Slice
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, load
 from headrace.settings import Settings
@@ -79,7 +80,7 @@ def _scan(target: Server) -> None:
 
 def _page(store: Store) -> None:
     """What a list shows: name, state, times and progress are read of each row."""
-    rows = store.run(graph.flow_page(_KEYS, limit=100)).rows
+    rows = store.run(graph.flow_page(_KEYS, piece=Slice(100))).rows
     assert len([(row.definition, row.state, row.created_us, row.finished_us, row.progress) for row in rows]) == 100
 
 
@@ -124,7 +125,7 @@ def _large(context: Context) -> list[Figure]:
             before = target.work().memory
             context.produce(HEADRACE, target, "waiting_" + verb, count)
             memory = (target.work().memory - before) / nodes
-            (record,) = client.run(graph.flow_page(_KEYS, limit=1)).rows
+            (record,) = client.run(graph.flow_page(_KEYS, piece=Slice(1))).rows
             with context.worker(HEADRACE, target) as worker:
                 started = time.perf_counter()
                 client.run(graph.start(_KEYS, record.id))

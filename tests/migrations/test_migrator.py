@@ -18,6 +18,7 @@ from headrace.migrations.step import Command, Reads
 from headrace.model.ids import milliseconds_of, node_id
 from headrace.protocol import graph
 from headrace.protocol.consume import renew
+from headrace.protocol.index_pages import Slice
 from headrace.protocol.keys import Keys
 from headrace.settings import Settings
 from headrace.store.url import parse
@@ -100,10 +101,10 @@ def test_the_order_of_creation_is_kept(client: redis.Redis, url: str) -> None:
     bare = flows.make(client, 3, "shop.old", apart=10_000)
     flows.forget(client, bare, ["created"])
     migrate(url, piece=10)
-    page = flows.run(client, graph.flow_page(KEYS, "shop.order", limit=200, desc=False))
+    page = flows.run(client, graph.flow_page(KEYS, "shop.order", piece=Slice(200, desc=False)))
     assert [record.id for record in page.rows] == ids
     assert [record.created_us for record in page.rows] == [flows.MADE + 7 * n for n in range(200)]
-    old = flows.run(client, graph.flow_page(KEYS, "shop.old", limit=10, desc=True))
+    old = flows.run(client, graph.flow_page(KEYS, "shop.old", piece=Slice(10)))
     assert [(record.id, record.created_us) for record in old.rows] == [
         (id, milliseconds_of(id) * 1000) for id in reversed(bare)
     ]

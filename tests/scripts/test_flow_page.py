@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from headrace.model.workflow import Graph
 from headrace.protocol.graph import FlowPage, flow_page
+from headrace.protocol.index_pages import Slice
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import SECOND, Stage
 
@@ -16,12 +19,11 @@ def several(stage: Stage, count: int, apart: int = SECOND) -> list[Flow]:
     return found
 
 
-def page(stage: Stage, **asked: object) -> FlowPage:
-    call = flow_page(stage.keys, **asked)  # type: ignore[arg-type]
-    return stage.run(call)
+def page(stage: Stage, definition: str = "", state: str = "", **piece: Any) -> FlowPage:
+    return stage.run(flow_page(stage.keys, definition, state, Slice(**piece)))
 
 
-def ids(stage: Stage, **asked: object) -> list[str]:
+def ids(stage: Stage, **asked: Any) -> list[str]:
     return [row.id for row in page(stage, **asked).rows]
 
 

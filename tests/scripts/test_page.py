@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.protocol import index_pages
+from headrace.protocol.index_pages import Slice
 from tests.scripts.stage import SECOND, START, Stage
 
 INDEX = "ready:default"
@@ -20,7 +21,7 @@ def walk(stage: Stage, limit: int, desc: bool, **window: int | None) -> list[tup
     found: list[tuple[str, int]] = []
     after: tuple[int, str] | None = None
     while True:
-        page = stage.run(index_pages.page(stage.keys, INDEX, limit, after, desc=desc, **window))
+        page = stage.run(index_pages.page(stage.keys, INDEX, Slice(limit, after, desc=desc, **window)))
         assert len(page.rows) <= limit
         if not page.rows:
             return found
@@ -51,7 +52,7 @@ def test_a_cursor_whose_job_has_left_neither_repeats_nor_skips(stage: Stage, des
     for n in (0, 1, 7, 39, 40, 41):
         id, score = ordered[n]
         stage.client.zrem(stage.keys(INDEX), id)
-        page = stage.run(index_pages.page(stage.keys, INDEX, 1000, (score, id), desc=desc))
+        page = stage.run(index_pages.page(stage.keys, INDEX, Slice(1000, (score, id), desc=desc)))
         assert page.rows == ordered[n + 1 :]
         stage.client.zadd(stage.keys(INDEX), {id: score})
 
@@ -60,7 +61,7 @@ def test_a_cursor_whose_job_has_moved_on_keeps_its_place(stage: Stage) -> None:
     rows = lined_up(stage, [0, 1, 2, 3])
     id, score = rows[1]
     stage.client.zadd(stage.keys(INDEX), {id: START + 99})
-    page = stage.run(index_pages.page(stage.keys, INDEX, 10, (score, id), desc=False))
+    page = stage.run(index_pages.page(stage.keys, INDEX, Slice(10, (score, id), desc=False)))
     assert page.rows == [rows[2], rows[3], (id, START + 99)]
 
 
@@ -68,21 +69,21 @@ def test_a_cursor_whose_job_has_moved_on_keeps_its_place(stage: Stage) -> None:
 def test_a_position(stage: Stage, desc: bool) -> None:
     rows = lined_up(stage, [0, 1, 1, 2])
     ordered = rows[::-1] if desc else rows
-    assert stage.run(index_pages.page(stage.keys, INDEX, 2, offset=1, desc=desc)).rows == ordered[1:3]
+    assert stage.run(index_pages.page(stage.keys, INDEX, Slice(2, offset=1, desc=desc))).rows == ordered[1:3]
     after = (ordered[0][1], ordered[0][0])
-    assert stage.run(index_pages.page(stage.keys, INDEX, 2, after, offset=1, desc=desc)).rows == ordered[2:4]
+    assert stage.run(index_pages.page(stage.keys, INDEX, Slice(2, after, 1, desc))).rows == ordered[2:4]
 
 
 def test_the_count_is_the_whole_index(stage: Stage) -> None:
     lined_up(stage, [0, 1, 2])
-    page = stage.run(index_pages.page(stage.keys, INDEX, 1, since=START + 2))
+    page = stage.run(index_pages.page(stage.keys, INDEX, Slice(1, since=START + 2)))
     assert (page.count, len(page.rows)) == (3, 1)
 
 
 @pytest.mark.parametrize("limit", [499, 500, 501, 999, 1000])
 def test_large_pages(stage: Stage, limit: int) -> None:
     stage.put(1001)
-    page = stage.run(index_pages.page(stage.keys, INDEX, limit, desc=False))
+    page = stage.run(index_pages.page(stage.keys, INDEX, Slice(limit, desc=False)))
     assert (page.count, len(page.rows)) == (1001, limit)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
 from headrace.protocol.graph import flow_page
-from headrace.protocol.index_pages import walk
+from headrace.protocol.index_pages import Slice, walk
 from headrace.protocol.operations import JobFilter, count_meant
 from tests.scripts.limited_stage import ACCOUNT, API, declare, put
 from tests.scripts.stage import Stage
@@ -33,13 +32,13 @@ def test_any_piece_is_what_a_sorted_list_would_give(stage: Stage) -> None:
             expected.reverse()
         if after:
             expected = [row for row in expected if (row < after if desc else row > after)]
-        call = flow_page(stage.keys, "", "", limit, after, offset, desc, since, until)
+        call = flow_page(stage.keys, piece=Slice(limit, after, offset, desc, since, until))
         seen = [(score, id) for id, score in stage.run(call).seen]
         assert seen == expected[offset : offset + limit], (desc, limit, offset, since, until, after)
 
 
 def test_an_empty_set_has_no_piece(stage: Stage) -> None:
-    page = stage.run(flow_page(stage.keys, "none", "failed", after=(5, "x")))
+    page = stage.run(flow_page(stage.keys, "none", "failed", Slice(after=(5, "x"))))
     assert (page.count, page.seen, page.rows) == (0, [], [])
 
 
@@ -54,11 +53,11 @@ def limited(stage: Stage) -> dict[str, list[str]]:
     return found | {"free": put(stage, 1, 2, 3, task="free")}
 
 
-def seen(stage: Stage, limit: int, *, desc: bool, **query: Any) -> list[str]:
+def seen(stage: Stage, limit: int, *, desc: bool, until: int | None = None, looks: int = 1000) -> list[str]:
     """Ids of a walk in pieces."""
     names, place, last, found = ["ready:default", "ready:z"], "", None, list[str]()
     for _ in range(3000):
-        part = stage.run(walk(stage.keys, names, limit, last, desc, place=place, **query))
+        part = stage.run(walk(stage.keys, names, Slice(limit, last, desc=desc, until=until), place=place, looks=looks))
         found += [id for id, _ in part.rows]
         if part.last is None:
             return found
@@ -92,14 +91,14 @@ def test_a_walk_passes_more_lanes_than_one_script_reads(stage: Stage, desc: bool
 def test_lanes_whose_gates_close_and_open_meanwhile_are_not_passed_over(stage: Stage) -> None:
     declare(stage, {"call": [ACCOUNT]})
     made = put(stage, *[n // 2 for n in range(40)])
-    part = stage.run(walk(stage.keys, ["ready:default"], 10, desc=False))
+    part = stage.run(walk(stage.keys, ["ready:default"], Slice(10, desc=False)))
     found = [id for id, _ in part.rows]
     claims = stage.claim(limit=12).jobs
     started = {claim.id for claim in claims}
     for claim in claims[:6]:
         stage.end(claim)
     while part.last:
-        part = stage.run(walk(stage.keys, ["ready:default"], 10, part.last, desc=False, place=part.place))
+        part = stage.run(walk(stage.keys, ["ready:default"], Slice(10, part.last, desc=False), place=part.place))
         found += [id for id, _ in part.rows]
     assert set(made) - started <= set(found)
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from headrace.model.job import JobError, error_json
-from headrace.protocol.index_pages import WalkedPart, walk
+from headrace.protocol.index_pages import Slice, WalkedPart, walk
 from tests.scripts import limited_stage as limits
 from tests.scripts.stage import SECOND, START, Stage
 
@@ -31,7 +31,7 @@ def ids(part: WalkedPart) -> list[str]:
 @pytest.mark.parametrize("limit", [1, 3, 4, 5, 8, 1000])
 def test_structures_follow_each_other(stage: Stage, desc: bool, limit: int) -> None:
     rows = {queue: found[::-1] if desc else found for queue, found in lined_up(stage).items()}
-    part = stage.run(walk(stage.keys, list(rows), limit, desc=desc))
+    part = stage.run(walk(stage.keys, list(rows), Slice(limit, desc=desc)))
     assert part.rows == [row for found in rows.values() for row in found][:limit]
     assert (part.count, part.last is None) == (3, limit > 8)
     if part.last:
@@ -43,13 +43,13 @@ def test_structures_follow_each_other(stage: Stage, desc: bool, limit: int) -> N
 def test_a_cursor_is_one_of_the_first(stage: Stage, desc: bool) -> None:
     rows = {queue: found[::-1] if desc else found for queue, found in lined_up(stage).items()}
     id, score = rows["ready:a"][1]
-    part = stage.run(walk(stage.keys, ["ready:a", "ready:d"], 3, (score, id), desc))
+    part = stage.run(walk(stage.keys, ["ready:a", "ready:d"], Slice(3, (score, id), desc=desc)))
     assert part.rows == rows["ready:a"][2:] + rows["ready:d"][:2]
 
 
 def test_a_window_holds_in_each(stage: Stage) -> None:
     rows = lined_up(stage)
-    told = stage.run(walk(stage.keys, list(rows), 100, since=START + 1, until=START + 2, desc=False))
+    told = stage.run(walk(stage.keys, list(rows), Slice(100, desc=False, since=START + 1, until=START + 2)))
     assert told.rows == [row for found in rows.values() for row in found[1:3]]
 
 
@@ -57,9 +57,9 @@ def test_claims_parked_jobs_and_those_behind_a_key(stage: Stage) -> None:
     parked = stage.running(task="t")
     stage.end(parked, "parked")
     claim = stage.running()
-    assert stage.run(walk(stage.keys, ["claims:w0", "claims:w1"], 9)).rows == [(claim.id, claim.token)]
-    assert stage.run(walk(stage.keys, ["parked:t"], 9)).rows == [(parked.id, stage.now)]
-    assert stage.run(walk(stage.keys, ["chain:k"], 9)) == WalkedPart(0, 0, [], [])
+    assert stage.run(walk(stage.keys, ["claims:w0", "claims:w1"], Slice(9))).rows == [(claim.id, claim.token)]
+    assert stage.run(walk(stage.keys, ["parked:t"], Slice(9))).rows == [(parked.id, stage.now)]
+    assert stage.run(walk(stage.keys, ["chain:k"], Slice(9))) == WalkedPart(0, 0, [], [])
 
 
 def test_what_does_not_match_stays_and_the_newest_come_first(stage: Stage) -> None:
@@ -71,7 +71,7 @@ def test_what_does_not_match_stays_and_the_newest_come_first(stage: Stage) -> No
         (["acme"], made[::-1]), (["room"], made[::-1]), (["valueerror", "acme"], made[::-1]), (["globex"], []),
         (["acme 1"], [made[3], made[1]]), ([made[0]], [made[0]]), (["add"], made[::-1]), ([], made[::-1]),
     ):  # fmt: skip
-        part = stage.run(walk(stage.keys, ["failed"], 100, words=words))
+        part = stage.run(walk(stage.keys, ["failed"], Slice(100), words=words))
         assert ids(part) == wanted, words
         assert (part.count, part.looked, part.last) == (4, 4, None)
 
@@ -80,7 +80,7 @@ def test_a_walk_goes_on_where_it_has_looked_at_enough(stage: Stage) -> None:
     made = [stage.put(delay=SECOND + n, task="rare" if n == 4 else "add")[0] for n in range(6)]
     after, looked = None, []
     while True:
-        part = stage.run(walk(stage.keys, ["scheduled"], 100, after, task="rare", looks=2))
+        part = stage.run(walk(stage.keys, ["scheduled"], Slice(100, after), task="rare", looks=2))
         looked.append(part.looked)
         if part.rows:
             assert ids(part) == [made[4]]
@@ -98,7 +98,7 @@ def test_queue_task_and_key_are_exact(stage: Stage) -> None:
         ([one], {"queue": "mail"}), ([two], {"queue": "default", "task": "fetch"}), ([three], {"key": "k"}),
         ([], {"task": "ad"}),
     ):  # fmt: skip
-        assert ids(stage.run(walk(stage.keys, ["scheduled"], 100, **by))) == wanted
+        assert ids(stage.run(walk(stage.keys, ["scheduled"], Slice(100), **by))) == wanted
 
 
 @pytest.mark.parametrize(
@@ -112,20 +112,20 @@ def test_queue_task_and_key_are_exact(stage: Stage) -> None:
 )  # fmt: skip
 def test_digits_are_found_in_numbers(stage: Stage, value: object, word: str, met: bool) -> None:
     stage.put(delay=SECOND, args=args(value))
-    assert bool(stage.run(walk(stage.keys, ["scheduled"], 100, words=[word])).rows) == met
+    assert bool(stage.run(walk(stage.keys, ["scheduled"], Slice(100), words=[word])).rows) == met
 
 
 @pytest.mark.parametrize("size", [4000, 5000])
 def test_long_arguments_are_not_looked_at(stage: Stage, size: int) -> None:
     stage.put(delay=SECOND, args=args("needle" + "x" * size))
-    assert bool(stage.run(walk(stage.keys, ["scheduled"], 100, words=["needle"])).rows) == (size < 4096)
+    assert bool(stage.run(walk(stage.keys, ["scheduled"], Slice(100), words=["needle"])).rows) == (size < 4096)
 
 
 def test_what_is_no_job_is_passed_over(stage: Stage) -> None:
     limits.declare(stage, {"add": [limits.API]})
     limited = stage.put(3)
     (plain,) = stage.put(task="other")
-    part = stage.run(walk(stage.keys, ["ready:default"], 100, desc=False))
+    part = stage.run(walk(stage.keys, ["ready:default"], Slice(100, desc=False)))
     assert (ids(part), part.count) == ([plain, *limited], 4)
 
 
@@ -133,9 +133,9 @@ def test_a_broken_record_matches_nothing(stage: Stage) -> None:
     key = stage.keys.job(stage.finished("failed", b"{}"))
     kept = stage.client.dump(key)
     stage.client.delete(key)
-    assert ids(stage.run(walk(stage.keys, ["failed"], 100, words=["failed"]))) == []
+    assert ids(stage.run(walk(stage.keys, ["failed"], Slice(100), words=["failed"]))) == []
     stage.client.set(key, "x")
-    assert ids(stage.run(walk(stage.keys, ["failed"], 100, words=["failed"]))) == []
+    assert ids(stage.run(walk(stage.keys, ["failed"], Slice(100), words=["failed"]))) == []
     stage.client.delete(key)
     stage.client.restore(key, 0, kept)
 
@@ -145,5 +145,5 @@ def test_of_an_error_its_type_and_message_are_looked_at_and_no_traceback(stage: 
         JobError(type="ValueError", message="No room", traceback="in acme.py: step()", where="acme.py:1")
     )
     stage.finished("failed", error)
-    assert ids(stage.run(walk(stage.keys, ["failed"], 100, words=["room"]))) != []
-    assert ids(stage.run(walk(stage.keys, ["failed"], 100, words=["acme"]))) == []
+    assert ids(stage.run(walk(stage.keys, ["failed"], Slice(100), words=["room"]))) != []
+    assert ids(stage.run(walk(stage.keys, ["failed"], Slice(100), words=["acme"]))) == []

@@ -133,13 +133,13 @@ JOBS: dict[str, Play] = {
     "unpark": Play(parked, lambda k, _, t: consume.unpark(k, "add", 10, ["default"]).at(t), says(0)),
     "overview": Play(lambda s: s.put(3), lambda k, _, t: overviews.overview(k).at(t)),
     "load": Play(lambda s: s.put(3), lambda k, _, t: store_load(k, ["default"], SECOND).at(t), alike),
-    "page": Play(lambda s: s.put(3), lambda k, _, __: index_pages.page(k, "ready:default", 2)),
+    "page": Play(lambda s: s.put(3), lambda k, _, __: index_pages.page(k, "ready:default", index_pages.Slice(2))),
     "page, with records": Play(
-        lambda s: s.put(3), lambda k, _, __: index_pages.page(k, "ready:default", 2, values=False)
+        lambda s: s.put(3), lambda k, _, __: index_pages.page(k, "ready:default", index_pages.Slice(2), values=False)
     ),
-    "walk": Play(lambda s: s.put(3), lambda k, _, __: index_pages.walk(k, ["ready:default"], 2)),
+    "walk": Play(lambda s: s.put(3), lambda k, _, __: index_pages.walk(k, ["ready:default"], index_pages.Slice(2))),
     "walk, with records": Play(
-        lambda s: s.put(3), lambda k, _, __: index_pages.walk(k, ["ready:default"], 2, values=True)
+        lambda s: s.put(3), lambda k, _, __: index_pages.walk(k, ["ready:default"], index_pages.Slice(2), values=True)
     ),
     "server_info": Play(nothing, lambda k, _, __: operations.server_info(k), lambda *_: True),
     "pause": Play(nothing, lambda k, _, __: operations.pause(k, "q"), says(False)),

@@ -202,7 +202,7 @@ def _check(verb: str, which: JobFilter, rate: int = 0) -> None:
 
 def _whole(client: Client, which: JobFilter) -> Call[Any]:
     if which.state in ("ready", "parked"):
-        return index_pages.page(client.keys, f"{which.state}:{which.queue or which.task}", 1)
+        return index_pages.page(client.keys, f"{which.state}:{which.queue or which.task}", index_pages.Slice(1))
     return overviews.overview(client.keys, details=False)
 
 

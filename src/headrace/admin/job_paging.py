@@ -20,7 +20,7 @@ from headrace.model.job import HEAD_START, MOST_PRIORITY, State
 from headrace.model.job_record import Finder, Page, Record
 from headrace.model.option_checks import moment
 from headrace.protocol import overviews
-from headrace.protocol.index_pages import SEARCHED, WALK, WalkedPart, walk
+from headrace.protocol.index_pages import SEARCHED, WALK, Slice, WalkedPart, walk
 from headrace.store.client import Client, Steps
 
 Order = Literal["asc", "desc"]
@@ -197,13 +197,12 @@ def page_of(
         index, _, place = index.partition(" ")
         names = [name for name in names if name >= index]
         place, last = (place, (score, id)) if names[:1] == [index] else ("", None)
-    since, until = query.scores
     filtered = query.filters or matches is not None
     found, looked, trips = list[Record](), 0, 0
     while names:
         room = min(query.limit - len(found), READ)
         part: WalkedPart = yield walk(
-            client.keys, names[:WALK], room, last, query.desc, since, until, place=place, **query.compared,
+            client.keys, names[:WALK], Slice(room, last, 0, query.desc, *query.scores), place=place, **query.compared,
             looks=SEARCHED if words else LOOKS if filtered else room, words=words, values=query.values, finder=finder,
         )  # fmt: skip
         count, looked, trips = part.count if count is None else count, looked + part.looked, trips + 1
@@ -221,7 +220,7 @@ def own_page(client: Client, limit: int, after: str | None) -> Steps[Page[Record
     found, left, count = list[Record](), check_limit(limit), 0
     while left > 0:
         room = min(left, READ)
-        part: WalkedPart = yield walk(client.keys, ["own"], room, last, looks=room, values=False)
+        part: WalkedPart = yield walk(client.keys, ["own"], Slice(room, last), looks=room, values=False)
         found += (record for record in part.records if record is not None)
         last, count, left = part.last, part.count, left - part.looked
         if last is None:

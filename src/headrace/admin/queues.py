@@ -191,7 +191,7 @@ class Queue:
         return sum((yield from together([self._purge_shard(keys) for keys in self._client.shards])))
 
     def _count(self) -> Call[index_pages.IndexPage]:
-        return index_pages.page(self._client.keys, f"ready:{self.name}", limit=1)
+        return index_pages.page(self._client.keys, f"ready:{self.name}", index_pages.Slice(1))
 
     def _purge_shard(self, keys: Keys) -> Steps[int]:
         removed: int

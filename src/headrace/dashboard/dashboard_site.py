@@ -220,7 +220,7 @@ class DashboardSite:
 
     def __post_init__(self) -> None:
         self.client = self._counts = JointClient(self.app.client)
-        self.frames = Shared(lambda: read_frame(self.client))
+        self.frames = Shared(lambda: self.client.adrive(read_frame(self.client.keys)))
         self._readings = OrderedDict()
 
     @property

@@ -22,6 +22,7 @@ from headrace.model.job import FINAL, State
 from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState
 from headrace.picture import MOST, View, ViewNode, around, boxes_of, of_nodes, urgency
 from headrace.protocol.graph import node_of, read_flows
+from headrace.protocol.index_pages import Slice
 from headrace.protocol.index_pages import page as index_page
 from headrace.protocol.overviews import why
 from headrace.schedules.timetables import time_of
@@ -141,18 +142,19 @@ async def act(site: DashboardSite, request: Request) -> Response:
 
 async def flow(site: DashboardSite, request: Request) -> Response:
     id, client, reader = check_id(request.path_params["id"]), site.client, site.app.jobs.reader
+    broke_first = Slice(LISTED, desc=False)
     records, page, failed = await site.read(
         asyncio.gather(
             client.arun(read_flows(client.keys, [id])),
-            client.adrive(verbs.page(client, reader, id, verbs.query(None, DRAWN, None), lean=True)),
-            client.arun(index_page(client.keys, f"broken:{id}", LISTED, desc=False, values=False, finder=reader)),
+            client.adrive(verbs.page(client, reader, id, None, DRAWN, None, lean=True)),
+            client.arun(index_page(client.keys, f"broken:{id}", broke_first, values=False, finder=reader)),
         )
     )
     record = found(id, records).read_with(reader)
     if page.next and record.active and record.done > DRAWN // 2:
         # Nodes run more or less in the order of their numbers: the page follows those that run.
         begin = str(record.done - DRAWN // 4)
-        page = await client.adrive(verbs.page(client, reader, id, verbs.query(None, DRAWN, begin), lean=True))
+        page = await client.adrive(verbs.page(client, reader, id, None, DRAWN, begin, lean=True))
     # What broke, by the store's index, whatever the number of nodes: first what failed first.
     broken = {job.id: node_of(job, number_of(job.id)) for job in failed.records if job is not None}
     nodes = [node for node in page.rows if node.role not in ("join", "pass")]

@@ -16,9 +16,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from headrace.model.limit_rules import LimitState
-from headrace.model.workflow import WorkflowState
 from headrace.protocol import overviews
+from headrace.protocol.index_pages import Slice
 from headrace.protocol.index_pages import page as index_page
+from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import read_limits
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.protocol.script import Call
@@ -28,8 +29,6 @@ T = TypeVar("T")
 
 AGE = 2.0  # seconds that one read serves all who ask
 LIMITS = 50  # limits that a frame tells of
-
-_FLOWS = (WorkflowState.RUNNING, WorkflowState.FAILED)
 
 
 class LiveFrame(msgspec.Struct, frozen=True):
@@ -77,17 +76,12 @@ class LiveFrame(msgspec.Struct, frozen=True):
         return queue.waited(self.now) or 0.0
 
 
-def _frame(client: Client, *, details: bool) -> Steps[LiveFrame]:
-    keys = client.keys
+def read_frame(keys: Keys, *, details: bool = False) -> Steps[LiveFrame]:
     calls: list[Any] = [overviews.overview(keys, details=details), read_limits(keys, limit=LIMITS)]
-    calls += [index_page(keys, f"flows:|{state}", 1) for state in _FLOWS]
-    seen, limits, *pages = yield calls
-    counts = {str(state): page.count for state, page in zip(_FLOWS, pages, strict=True)}
-    return LiveFrame(seen, counts, limits.rows, pages[1].rows[0][0] if pages[1].rows else "")
-
-
-async def read_frame(client: Client, *, details: bool = False) -> LiveFrame:
-    return await client.adrive(_frame(client, details=details))
+    calls += [index_page(keys, f"flows:|{state}", Slice(1)) for state in ("running", "failed")]
+    seen, limits, running, failed = yield calls
+    flows = {"running": running.count, "failed": failed.count}
+    return LiveFrame(seen, flows, limits.rows, failed.rows[0][0] if failed.rows else "")
 
 
 class Shared(Generic[T]):

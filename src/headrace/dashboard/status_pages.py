@@ -32,7 +32,7 @@ from headrace.model.activity import HIGH_SHARE, NEWEST, act_of, event_of, newest
 from headrace.model.notation import iso, zone_of
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol import operations, ticks
-from headrace.protocol.index_pages import WALK, walk
+from headrace.protocol.index_pages import WALK, Slice, walk
 from headrace.protocol.keys import SCHEMA
 from headrace.protocol.limit_verbs import read_limits
 from headrace.protocol.overviews import QueueFacts, store_load, why
@@ -172,7 +172,7 @@ async def _first_of(site: DashboardSite, frame: LiveFrame, name: str) -> needs.W
     places = [f"parked:{name}"] * bool(frame.overview.parked.get(name)) + [f"ready:{one.name}" for one in lines]
     if not places:
         return None
-    found = await site.client.arun(walk(site.client.keys, places[:WALK], 1, desc=False, looks=LOOK, task=name))
+    found = await site.client.arun(walk(site.client.keys, places[:WALK], Slice(1, desc=False), looks=LOOK, task=name))
     return await _why(site, found.rows[0][0], "its next job") if found.rows else None
 
 
@@ -214,7 +214,7 @@ async def task(site: DashboardSite, request: Request) -> Response:
 
 
 async def workers(site: DashboardSite, request: Request) -> Response:
-    frame = await read_frame(site.client, details=True)
+    frame = await site.client.adrive(read_frame(site.client.keys, details=True))
     found = frame.live + frame.overview.silent
     return await site.page(
         request, "workers.html",
@@ -224,7 +224,7 @@ async def workers(site: DashboardSite, request: Request) -> Response:
 
 
 async def worker(site: DashboardSite, request: Request) -> Response:
-    frame = await read_frame(site.client, details=True)
+    frame = await site.client.adrive(read_frame(site.client.keys, details=True))
     found = named(frame.overview.workers, request.path_params["name"])
     return await site.page(
         request, "worker.html",

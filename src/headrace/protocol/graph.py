@@ -27,7 +27,7 @@ from headrace.model.workflow import (
     flow_state,
     parse_facts,
 )
-from headrace.protocol.index_pages import rows_of, slice_arguments
+from headrace.protocol.index_pages import FIRST, Slice, rows_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.produce import LISTED_ARGS, fields_of, is_claimed, records_of
 from headrace.protocol.script import Call, blob, done_and_next, load, pairs, text_of, texts_of
@@ -326,13 +326,10 @@ def _flow_page(reply: Any) -> FlowPage:
     return FlowPage(count, rows_of(seen), records)
 
 
-def flow_page(
-    keys: Keys, definition: str = "", state: str = "", limit: int = 100, after: tuple[int, str] | None = None,
-    offset: int = 0, desc: bool = True, since: int | None = None, until: int | None = None,
-) -> Call[FlowPage]:  # fmt: skip
-    """At most 500 workflows by creation, from ``since`` to ``until``; a row without a record is dropped."""
-    piece = slice_arguments(min(limit, 500), after, offset, desc, since, until)
-    return load("flow_page").bind(keys, _flow_page, view=f"{definition}|{state}", **piece)
+def flow_page(keys: Keys, definition: str = "", state: str = "", piece: Slice = FIRST) -> Call[FlowPage]:
+    """At most 500 workflows by creation; a row without a record is dropped."""
+    arguments = piece.arguments | {"limit": min(piece.limit, 500)}
+    return load("flow_page").bind(keys, _flow_page, view=f"{definition}|{state}", **arguments)
 
 
 def flow_count(keys: Keys, definition: str = "", state: str = "") -> Call[int]:

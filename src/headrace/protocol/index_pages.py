@@ -26,18 +26,38 @@ def rows_of(flat: Sequence[bytes]) -> list[tuple[str, int]]:
     return [(text_of(flat[n]), moment(flat[n + 1])) for n in range(0, len(flat), 2)]
 
 
-def slice_arguments(
-    limit: int, after: tuple[int, str] | None, offset: int, desc: bool, since: int | None, until: int | None
-) -> dict[str, Any]:
-    return {
-        "after": str(after[0]) if after else "",
-        "member": after[1] if after else "",
-        "offset": offset,
-        "limit": limit,
-        "desc": int(desc),
-        "low": "-inf" if since is None else str(since),
-        "high": "+inf" if until is None else str(until),
-    }
+class Slice(msgspec.Struct, frozen=True):
+    """Which piece of an index is wanted, in the order of its scores.
+
+    Attributes:
+        limit: rows at most: 1000; 500 with records.
+        after: score and id of the last row of the piece before; None: from the beginning.
+        offset: rows to pass over.
+        desc: from the greatest score down.
+        since, until: inclusive bounds of the score, microseconds.
+    """
+
+    limit: int = 100
+    after: tuple[int, str] | None = None
+    offset: int = 0
+    desc: bool = True
+    since: int | None = None
+    until: int | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "after": str(self.after[0]) if self.after else "",
+            "member": self.after[1] if self.after else "",
+            "offset": self.offset,
+            "limit": self.limit,
+            "desc": int(self.desc),
+            "low": "-inf" if self.since is None else str(self.since),
+            "high": "+inf" if self.until is None else str(self.until),
+        }
+
+
+FIRST = Slice()
 
 
 def _most(values: bool | None) -> int:
@@ -45,24 +65,20 @@ def _most(values: bool | None) -> int:
 
 
 def page(
-    keys: Keys, index: str, limit: int = 100, after: tuple[int, str] | None = None, offset: int = 0, desc: bool = True,
-    since: int | None = None, until: int | None = None, *, values: bool | None = None, finder: Finder | None = None,
-) -> Call[IndexPage]:  # fmt: skip
+    keys: Keys, index: str, piece: Slice = FIRST, *, values: bool | None = None, finder: Finder | None = None
+) -> Call[IndexPage]:
     """A piece of one structure, by score; O(log n + limit).
 
     Args:
         index: ``scheduled``, a final state, ``ready:<queue>``, ``parked:<task>``, ``chain:<key>``, ``claims:<owner>``.
-        limit: at most 1000; 500 with records.
-        since, until: inclusive bounds of the score, microseconds.
         values: with what is stored of each job; False: as lists show it, see :func:`headrace.protocol.produce.read`.
         finder: gives what reads its values; None: they are read plain.
     """
-    piece = slice_arguments(limit, after, offset, desc, since, until)
 
     def parsed(reply: Any) -> IndexPage:
         return IndexPage(reply[0], rows_of(reply[1]), records_of(reply[2], finder))
 
-    return load("page").bind(keys, parsed, index=index, most=_most(values), **piece)
+    return load("page").bind(keys, parsed, index=index, most=_most(values), **piece.arguments)
 
 
 # Structures that one walk looks at, and jobs whose text it does: for two milliseconds of the server.
@@ -93,8 +109,7 @@ class WalkedPart(msgspec.Struct, frozen=True):
 
 
 def walk(
-    keys: Keys, names: Sequence[str], limit: int, after: tuple[int, str] | None = None, desc: bool = True,
-    since: int | None = None, until: int | None = None, *, place: str = "", looks: int = 1000, queue: str | None = None,
+    keys: Keys, names: Sequence[str], piece: Slice, *, place: str = "", looks: int = 1000, queue: str | None = None,
     task: str | None = None, key: str | None = None, words: Sequence[str] = (), values: bool | None = None,
     finder: Finder | None = None,
 ) -> Call[WalkedPart]:  # fmt: skip
@@ -102,14 +117,13 @@ def walk(
 
     Args:
         names: structures as of :func:`page`, at most ``WALK``; lanes of limited jobs come behind the line of a queue.
-        limit: at most 1000; 500 with records.
-        after: score and id of the last row seen of the first of them, in its lane ``place``.
+        piece: of all of them, without an offset; ``after`` is a row of the first of them, in its lane ``place``.
         looks: jobs to look at, at most 1000; ``SEARCHED`` with words.
         words: in lower case; each is in the job's id, task, key, note, the type and message of its error (4 KiB of it
             are looked at), or arguments of at most 4 KiB, as they are stored. Digits are found in numbers, too.
     """
-    piece = slice_arguments(limit, after, 0, desc, since, until)
-    del piece["offset"]
+    arguments = piece.arguments
+    del arguments["offset"]
 
     def parsed(reply: Any) -> WalkedPart:
         count, looked, flat, stored, at, lined = reply
@@ -122,7 +136,7 @@ def walk(
 
     return load("walk").bind(
         keys, parsed, names=list(names), place=place, looks=looks, queue=queue or "", task=task or "", key=key or "",
-        words=list(words), most=_most(values), **piece,
+        words=list(words), most=_most(values), **arguments,
     )  # fmt: skip
 
 

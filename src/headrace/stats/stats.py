@@ -174,8 +174,8 @@ class Stats:
             raise OptionsError(f"limit must be 1 to 1000, not {limit!r}")
         since = None if start is None else instant(start, "start") * 1_000_000
         until = None if end is None else instant(end, "end") * 1_000_000 - 1
-        keys = self._client.keys
-        page: index_pages.IndexPage = yield index_pages.page(keys, "stat-events", limit=limit, since=since, until=until)
+        keys, piece = self._client.keys, index_pages.Slice(limit, since=since, until=until)
+        page: index_pages.IndexPage = yield index_pages.page(keys, "stat-events", piece)
         ids = [id for id, _ in page.rows]
         bodies: list[bytes | None] = (yield protocol.look(keys, ids)) if ids else []
         found = (unpack(id, body) for id, body in zip(ids, bodies, strict=True))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TypedDict, Unpack
 
-import msgspec
 from msgspec.structs import replace
 
 from headrace.admin.job_paging import Order, check_limit, cursor_of, descending, position, window
@@ -18,6 +17,7 @@ from headrace.model.ids import check_name
 from headrace.model.job_record import Page
 from headrace.model.workflow import WorkflowRecord, WorkflowState
 from headrace.protocol import graph, index_pages
+from headrace.protocol.index_pages import Slice
 from headrace.protocol.script import Call
 from headrace.store.client import Client, Steps, then, twin, verb
 from headrace.workflows.run import Tasks, WorkflowRun
@@ -42,17 +42,6 @@ class OwnFilter(TypedDict, total=False):
 
 class Filter(OwnFilter, total=False):
     definition: str | None
-
-
-class _Query(msgspec.Struct, frozen=True):
-    definition: str
-    state: str
-    limit: int
-    after: tuple[int, str] | None
-    offset: int
-    desc: bool
-    since: int | None
-    until: int | None
 
 
 class Workflows:
@@ -98,33 +87,26 @@ class Workflows:
             since, until: created then or between, both inclusive, with a time zone; the earlier one is ``since`` in
                 either order. Positions count within the window.
         """
-        query = self._query(after=after, **which)
-        forward, finder = _forward(query), self._jobs.reader
+        view, piece = self._asked(after=after, **which)
+        rest, finder = _forward(piece), self._jobs.reader
         kept: list[WorkflowRecord] = []
-        last, offset, left = query.after, forward.offset, forward.limit
+        left = rest.limit
         while True:
             want = min(READ, left)
-            piece: graph.FlowPage = yield graph.flow_page(
-                self._client.keys, query.definition, query.state, want, last, offset, desc=forward.desc,
-                since=query.since, until=query.until,
-            )  # fmt: skip
-            kept += [row.read_with(finder) for row in piece.rows]
-            left, offset = left - len(piece.rows), 0
-            if len(piece.seen) < want or not left:
+            read: graph.FlowPage = yield graph.flow_page(self._client.keys, *view, replace(rest, limit=want))
+            kept += [row.read_with(finder) for row in read.rows]
+            left -= len(read.rows)
+            if len(read.seen) < want or not left:
                 break
-            last = piece.seen[-1][1], piece.seen[-1][0]
-        return self._paged(query, kept, piece.count, full=not left)
+            rest = replace(rest, after=(read.seen[-1][1], read.seen[-1][0]), offset=0)
+        return self._paged(piece, kept, read.count, full=not left)
 
     @verb
     def ids(self, **which: Unpack[Filter]) -> Steps[list[str]]:
         """Ids of workflows by their creation; arguments and errors as of :meth:`page`. Cost: one round trip."""
-        query = self._query(after=None, **which)
-        forward = _forward(query)
-        call = index_pages.page(
-            self._client.keys, f"flows:{query.definition}|{query.state}", limit=forward.limit,
-            offset=forward.offset, desc=forward.desc, since=query.since, until=query.until,
-        )  # fmt: skip
-        return then(call, lambda piece: [id for id, _ in piece.rows][:: -1 if query.offset < 0 else 1])
+        (definition, state), piece = self._asked(after=None, **which)
+        call = index_pages.page(self._client.keys, f"flows:{definition}|{state}", _forward(piece))
+        return then(call, lambda read: [id for id, _ in read.rows][:: -1 if piece.offset < 0 else 1])
 
     @verb
     def count(self, *, state: WorkflowState | str | None = None, definition: str | None = None) -> Call[int]:
@@ -149,11 +131,11 @@ class Workflows:
             yield from tend(self._client, keys)
         return removed
 
-    def _query(
+    def _asked(
         self, *, after: str | None, state: WorkflowState | str | None = None, definition: str | None = None,
         limit: int = 100, offset: int = 0, order: Order = "desc", since: datetime | None = None,
         until: datetime | None = None,
-    ) -> _Query:  # fmt: skip
+    ) -> tuple[tuple[str, str], Slice]:  # fmt: skip
         if isinstance(offset, bool) or not isinstance(offset, int):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"offset must be a whole number, not {offset!r}")
         place: tuple[int, str] | None = None
@@ -166,7 +148,7 @@ class Workflows:
             place = score, id
         low, high = window(since, until)
         view = self._view(state, definition)
-        return _Query(*view, check_limit(limit), place, offset, descending(order), low, high)
+        return view, Slice(check_limit(limit), place, offset, descending(order), low, high)
 
     def _view(self, state: WorkflowState | str | None, definition: str | None) -> tuple[str, str]:
         if self._definition and definition not in (None, self._definition):
@@ -181,10 +163,10 @@ class Workflows:
         except ValueError:
             raise OptionsError(f"there is no state {state!r}: the states are {', '.join(WorkflowState)}") from None
 
-    def _paged(self, query: _Query, kept: list[WorkflowRecord], count: int, *, full: bool) -> Page[WorkflowRecord]:
-        if query.offset < 0:
+    def _paged(self, piece: Slice, kept: list[WorkflowRecord], count: int, *, full: bool) -> Page[WorkflowRecord]:
+        if piece.offset < 0:
             kept.reverse()
-            full = query.offset + query.limit < 0
+            full = piece.offset + piece.limit < 0
         if not kept or not full:
             return Page(kept, count, None)
         return Page(kept, count, cursor_of(kept[-1].created_us, kept[-1].id, _INDEX))
@@ -196,8 +178,8 @@ class Workflows:
     aexpire_due = twin(expire_due)
 
 
-def _forward(query: _Query) -> _Query:
-    if query.offset >= 0:
-        return query
-    size = min(query.limit, -query.offset)
-    return replace(query, desc=not query.desc, offset=-query.offset - size, limit=size)
+def _forward(piece: Slice) -> Slice:
+    if piece.offset >= 0:
+        return piece
+    size = min(piece.limit, -piece.offset)
+    return replace(piece, desc=not piece.desc, offset=-piece.offset - size, limit=size)

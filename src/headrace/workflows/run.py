@@ -231,7 +231,7 @@ class WorkflowRun:
             limit: 1 to 1000.
             after: ``next`` of the page before.
         """
-        return verbs.page(self._client, self._jobs.reader, self.id, verbs.query(state, limit, after))
+        return verbs.page(self._client, self._jobs.reader, self.id, state, limit, after)
 
     @verb
     def node(self, name: str) -> Steps[Job[Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from headrace.admin.job_paging import check_limit
+from headrace.admin.job_paging import check_limit, state_of
 from headrace.errors import NotFound, OptionsError, StateError, WaitTimeout, WorkflowNotFound
 from headrace.model.ids import MOST_NODES, is_flow, number_of_code
 from headrace.model.job import State, number
@@ -30,41 +30,32 @@ FIRST = 100
 LOOK = 1000
 
 
-class NodeQuery(msgspec.Struct, frozen=True):
-    state: State | None
-    limit: int
-    after: int
-
-
-def query(state: State | str | None, limit: int, after: str | None) -> NodeQuery:
-    try:
-        wanted = None if state is None else State(state)
-    except ValueError:
-        raise OptionsError(f"there is no state {state!r}: the states are {', '.join(State)}") from None
+def page(
+    client: Client, finder: Finder, id: str, state: State | str | None, limit: int, after: str | None, *,
+    lean: bool = False,
+) -> Steps[Page[NodeRecord]]:  # fmt: skip
+    """Nodes from one number on; ``lean``: without results. Cost: see :meth:`~headrace.WorkflowRun.nodes`."""
+    wanted = None if state is None else state_of(state)
     if after is not None and not (isinstance(after, str) and after.isascii() and after.isdecimal()):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"after={after!r} is not the `next` of a page of nodes")
-    return NodeQuery(wanted, check_limit(limit), int(after or 0))
-
-
-def page(client: Client, finder: Finder, id: str, query: NodeQuery, *, lean: bool = False) -> Steps[Page[NodeRecord]]:
-    """Nodes from one number on; ``lean``: without results. Cost: see :meth:`~headrace.WorkflowRun.nodes`."""
-    numbers = range(query.after + 1, min(query.after + min(FIRST, query.limit), MOST_NODES) + 1)
+    passed = int(after or 0)
+    numbers = range(passed + 1, min(passed + min(FIRST, check_limit(limit)), MOST_NODES) + 1)
     rows: list[NodeRecord | None]
     records, rows = yield [
         graph.read_flows(client.keys, [id]), graph.read_nodes(client.keys, id, numbers, finder, lean=lean)
     ]  # fmt: skip
     last, kept = _last(id, records), list[NodeRecord]()
-    end = min(last, query.after + LOOK)
+    end = min(last, passed + LOOK)
     while True:
         for at, row in zip(numbers, rows, strict=True):
-            if row is not None and row.role != "given" and query.state in (None, row.job.state):
+            if row is not None and row.role != "given" and wanted in (None, row.job.state):
                 kept.append(row)
-                if len(kept) == query.limit:
+                if len(kept) == limit:
                     return Page(kept, last, str(at) if at < last else None)
         at = numbers.stop - 1
         if at >= end:
             return Page(kept, last, str(end) if end < last else None)
-        want = READ if query.state is not None else min(READ, query.limit - len(kept))
+        want = READ if wanted is not None else min(READ, limit - len(kept))
         numbers = range(at + 1, min(at + want, end) + 1)
         rows = yield graph.read_nodes(client.keys, id, numbers, finder, lean=lean)
 
