@@ -4,6 +4,7 @@
 2. :func:`jobs` and :func:`job`: a list, and one.
 3. :func:`act`: a verb on the jobs that are ticked in a list; a page asks first.
 4. :func:`confirm` to :func:`bulks`: a bulk operation: a page that counts, the job that does it, how far each has come.
+5. :func:`causes`: failures with one fingerprint as one row. The store counts each when it is stored.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from headrace.dashboard.values_shown import (
     plural,
     preview,
     result,
+    shared_values,
 )
 from headrace.errors import HeadraceError, JobNotFound, OptionsError
 from headrace.model.codec import holds_sealed
@@ -48,11 +50,13 @@ from headrace.model.headers import TRACE
 from headrace.model.ids import LENGTH, flow_of, is_flow, is_node
 from headrace.model.job import State
 from headrace.model.job_record import Page, Record, cause_id, has_slots
+from headrace.model.notation import iso
 from headrace.protocol import operations, produce
+from headrace.protocol.index_pages import CauseFacts, read_causes
 from headrace.protocol.operations import VERBS, JobFilter
 from headrace.protocol.overviews import why
 from headrace.tasks.bound_task import new_id
-from headrace.tasks.edited_job import AGAIN, check_id
+from headrace.tasks.edited_job import AGAIN, check_id, not_found
 
 LISTED = (
     "running", "ready", "scheduled", "blocked", "parked", "failed", "quarantined", "cancelled", "succeeded",
@@ -134,9 +138,6 @@ class JobSearch(msgspec.Struct, frozen=True):
         score, id, index = position(self.before, "before")
         return self.link(after=cursor_of(score, id + "z", index))
 
-    def window(self, now: int) -> tuple[datetime | None, datetime | None]:
-        return moment_of(self.since, now), moment_of(self.until, now)
-
     def failed_so(self, record: Record) -> bool:
         kind = record.error.type if record.error is not None else ""
         if self.error not in ("", kind, kind.rpartition(".")[2]):
@@ -209,10 +210,11 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
     first, sight = not (search.after or search.before), sight_of(site, request)
     # What a poll can tell of is how many jobs are newer: a search and an older page are not repeated for that.
     passes = POLL in request.headers and (search.looks or not first)
-    nothing = LookedJobs(Page([], 0, None), 0)
     key = ("jobs", repr(search), sight, form_wanted(request))
     limit = ROWS if form_wanted(request) == "csv" else PAGE
-    looked = nothing if passes else await site.reading(key, lambda: _found(site, search, sight, limit), 2)
+    looked = LookedJobs(Page([], 0, None), 0)
+    if not passes:
+        looked = await site.reading(key, lambda: _found(site, search, sight, limit), 2)
     found = looked.page
     older = search.older if search.before else search.link(after=found.next) if found.next else ""
     newer = search.link(before=found.next) if search.before and found.next else search.newer
@@ -256,7 +258,7 @@ async def _found(site: DashboardSite, search: JobSearch, sight: Sight, limit: in
     query = query_of(
         search.state, search.queue or None, search.task or None, search.key or None, limit,
         search.before or search.after or None, "asc" if search.before else "desc",
-        *search.window(frame.now), values=False,
+        moment_of(search.since, frame.now), moment_of(search.until, frame.now), values=False,
     )  # fmt: skip
     reader, seen = site.app.jobs.reader, frame.overview
     found = await site.client.adrive(
@@ -300,8 +302,7 @@ async def job(site: DashboardSite, request: Request) -> Response:
     )
     record = found[0]
     if record is None:
-        text = f"No job {id} is stored: it never existed, it ended and its retention is over, or the server lost it."
-        raise HTTPException(404, text)
+        raise not_found(id)
     sight = sight_of(site, request)
     waits = None if record.state.final else why_of(told)
     log = [site.redactor.text(line) for line in lines] if sight != "none" else [WITHHELD] if lines else []
@@ -355,11 +356,9 @@ async def act(site: DashboardSite, request: Request) -> Response:
     if form.get("sure") != "1" or (verb != "cancel" and any(map(is_node, ids))):
         return await _ask(site, request, verb, ids, back)
     try:
-        replies = await site.app.jobs.aapply(verb, ids)
+        said = said_of(await site.app.jobs.aapply(verb, ids))
     except HeadraceError as error:
         said = failure_words(error)
-    else:
-        said = said_of(replies)
     what = (verb, "jobs", ids[0] if len(ids) == 1 else "")
     await note_and_refresh(site, request, what, said, count=len(ids), scope=f"ticked: {' '.join(ids)}")
     return to(request, back, site.redactor.text(said))
@@ -484,3 +483,67 @@ async def begin(site: DashboardSite, request: Request) -> Response:
         site, request, (verb, "jobs", ""), f"bulk operation {one.id} began", count=counted.matched, scope=which.words
     )
     return to(request, f"/bulk/{one.id}", "Begun: a worker does it.")
+
+
+# Shown at most, and from how many failures on what they share tells something.
+MOST_CAUSES = 100
+FEW = 3
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """Failures that have one fingerprint, as a page shows them.
+
+    Attributes:
+        facts: what the store counts.
+        line: the error of the newest, or of the first where none is kept.
+        example: the newest of them that is kept; None: all that the store remembers were retried or deleted.
+        shared: arguments and headers that the newest of them have in common; compared: this many.
+    """
+
+    facts: CauseFacts
+    line: str
+    example: Record | None
+    shared: Sequence[tuple[str, str]]
+    compared: int
+
+
+def _cause(site: DashboardSite, facts: CauseFacts) -> Cause:
+    newest = facts.newest
+    example = newest[0] if newest else None
+    line = error_line(example, site.redactor) if example is not None else site.redactor.text(facts.line)
+    shared = shared_values(newest, site.redactor) if len(newest) >= FEW else []
+    return Cause(facts, line, example, shared, len(newest))
+
+
+async def newest_causes(
+    site: DashboardSite, task: str = "", by: str = "last", limit: int = MOST_CAUSES, each: int = 20
+) -> tuple[list[Cause], int]:
+    call = read_causes(site.client.keys, task, by=by, limit=limit, each=each, finder=site.app.jobs.reader)
+    found = await site.reading(("causes", task, by, str(limit), str(each)), lambda: site.client.arun(call))
+    return [_cause(site, facts) for facts in found.causes], found.count
+
+
+def cause_document(cause: Cause) -> dict[str, Any]:
+    facts = cause.facts
+    return {
+        "id": facts.id,
+        "task": facts.task,
+        "type": facts.kind,
+        "where": facts.where,
+        "error": cause.line,
+        "number": facts.number,
+        "first": iso(facts.first),
+        "last": iso(facts.last),
+        "quarantined": facts.lost,
+        "example": cause.example.id if cause.example is not None else None,
+    }
+
+
+async def causes(site: DashboardSite, request: Request) -> Response:
+    task = request.query_params.get("task", "").strip()
+    order = request.query_params.get("order", "")
+    found, count = await site.read(newest_causes(site, task, "number" if order == "number" else "last"))
+    return await site.page(
+        request, "causes.html", lambda: {"count": count, "causes": [cause_document(cause) for cause in found]},
+        causes=found, task=task, order=order, most=max((one.facts.number for one in found), default=1), count=count,
+    )  # fmt: skip

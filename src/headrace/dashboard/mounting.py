@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from headrace.app import Headrace
-from headrace.dashboard import activity_page, again_pages, flow_pages, job_pages, page_verbs, status_pages
+from headrace.dashboard import again_pages, flow_pages, job_pages, page_verbs, status_pages
 from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, form_wanted, path_of
 from headrace.dashboard.values_shown import quoted_path
 from headrace.dashboard.visitors import SAFE, Authorize, TokenLogin, Visitor, refusal
@@ -46,13 +46,13 @@ PAGES: dict[str, Handler] = {
     "/jobs/new": again_pages.new,
     "/jobs/{id}": job_pages.job,
     "/jobs/{id}/again": again_pages.edit,
-    "/causes": activity_page.causes,
+    "/causes": job_pages.causes,
     "/workflows": flow_pages.flows,
     "/workflows/bulk/{verb}": flow_pages.confirm,
     "/workflows/{id}": flow_pages.flow,
     "/limits": status_pages.limits,
     "/limits/{name:path}": status_pages.limit,
-    "/activity": activity_page.activity,
+    "/activity": status_pages.activity,
     "/bulk": job_pages.bulks,
     "/bulk/new": job_pages.confirm,
     "/bulk/{id}": job_pages.bulk,

@@ -400,30 +400,25 @@ _REMEDIES: dict[str, Callable[[Reason, WhyFacts], Remedy | None]] = {
 }
 
 
-def why_it_waits(whole: LimitState, rows: Sequence[LimitState]) -> str:
-    closed = [row for row in rows if row.waiting and row.opens != 0]
+def why_limit(whole: LimitState, rows: Sequence[LimitState]) -> WhyShown | None:
+    """Why jobs of a limit wait; None where none does. ``rows``: its values."""
     if not whole.waiting:
-        return ""
+        return None
+    remedy, text = None, "the limit is open: their queues and the workers of these decide when they start"
+    closed = [row for row in rows if row.waiting and row.opens != 0]
     if whole.paused:
-        return "the limit is paused: resume it to let its jobs start"
-    if whole.opens is None and whole.held is not None:
-        return f"as many of its jobs run as it lets run, {whole.held:,}: the next one starts when one of them ends"
-    if whole.opens:
-        return "its rate is used up: the next job starts when the rate allows it"
-    if closed:
+        text = "the limit is paused: resume it to let its jobs start"
+        remedy = _act("Resume the limit", "limits", whole.name, "resume")
+    elif whole.opens is None and whole.held is not None:
+        text = f"as many of its jobs run as it lets run, {whole.held:,}: the next one starts when one of them ends"
+    elif whole.opens:
+        text = "its rate is used up: the next job starts when the rate allows it"
+    elif closed:
         first = closed[0]
         ends = "a job of it must end" if first.opens is None else "its rate is used up"
         number = f"{plural(len(closed), 'value')} {'is' if len(closed) == 1 else 'are'} closed"
         value = cut(first.value or "", 40) or "(none)"
-        return f"{number}, the first of them is {value}: {'it is paused' if first.paused else ends}"
-    return "the limit is open: their queues and the workers of these decide when they start"
-
-
-def why_limit(whole: LimitState, text: str) -> WhyShown | None:
-    """Why jobs of a limit wait; ``text`` is the reason, empty where none waits."""
-    if not text:
-        return None
-    remedy = _act("Resume the limit", "limits", whole.name, "resume") if whole.paused else None
+        text = f"{number}, the first of them is {value}: {'it is paused' if first.paused else ends}"
     return WhyShown("Why its jobs wait", text, remedy=remedy)
 
 

@@ -1,12 +1,13 @@
 """Pages about the whole: overview, queues, tasks, workers, limits, schedules. Each is bounded, whatever is stored.
 
-Pages about the store itself: its server and what is kept in it, and the cached values.
+Pages about the store itself: its server and what is kept in it, and the cached values. Activity: events and acts by
+time, as one list.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, tzinfo
 from typing import Any, Literal
 
@@ -18,17 +19,18 @@ from starlette.responses import Response
 
 from headrace.admin import documents
 from headrace.admin.event_log import ActLog
+from headrace.admin.job_paging import stream_position
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import LoadQuestion
 from headrace.admin.workers import named
 from headrace.dashboard import figures, needs
-from headrace.dashboard.activity_page import Cause, cause_document, newest_causes
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.figures import NORMAL, SPANS, TimeRange, figures_document
+from headrace.dashboard.job_pages import Cause, cause_document, newest_causes
 from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
-from headrace.dashboard.values_shown import duration, link
+from headrace.dashboard.values_shown import duration, link, quoted
 from headrace.errors import HeadraceError
-from headrace.model.activity import HIGH_SHARE, NEWEST, act_of, event_of, newest_act
+from headrace.model.activity import HIGH_SHARE, KINDS, NEWEST, Act, EventRecord, act_of, event_of, newest_act
 from headrace.model.notation import iso, zone_of
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol import operations, ticks
@@ -39,6 +41,7 @@ from headrace.protocol.overviews import QueueFacts, store_load, why
 from headrace.protocol.ticks import HISTORY, ScheduleRecord
 from headrace.schedules.schedule_handle import schedule_document, tick_document, upcoming
 from headrace.schedules.timetables import read_timing, time_of
+from headrace.store.client import Steps
 from headrace.tasks.bound_task import new_id
 from headrace.tasks.limit import Limit
 
@@ -254,15 +257,15 @@ async def limit(site: DashboardSite, request: Request) -> Response:
     name = name_in(request, "limit")
     page = await site.read(Limit(site.client, name).avalues(VALUES))
     whole, rows = page.rows[0], page.rows[1:]
-    waits = needs.why_it_waits(whole, rows)
+    waits = needs.why_limit(whole, rows)
     has = sorted(which.partition(":")[::2] for which, found in page.limited.items() if name in found)
     return await site.page(
         request, "limit.html",
         lambda: {
             **documents.limit_document(whole), "tasks_and_queues": [":".join(one) for one in has],
-            "values": [documents.limit_document(one) for one in rows], "waits": waits or None,
+            "values": [documents.limit_document(one) for one in rows], "waits": waits.text if waits else None,
         },
-        waits=needs.why_limit(whole, waits), one=whole, rows=rows, has=has, most=VALUES,
+        waits=waits, one=whole, rows=rows, has=has, most=VALUES,
         numbers=documents.limit_numbers,
     )  # fmt: skip
 
@@ -307,7 +310,7 @@ async def cache(site: DashboardSite, request: Request) -> Response:
 
 COMING = 5  # times to come that the page of a schedule shows
 SPARKS = 12  # ticks that the list draws of each schedule
-SHOWN = 10  # ticks that the page of a schedule shows at once; the others are folded
+UNFOLDED = 10  # ticks that the page of a schedule shows at once; the others are folded
 
 
 class ScheduleRow(msgspec.Struct, frozen=True):
@@ -354,7 +357,7 @@ async def schedule(site: DashboardSite, request: Request) -> Response:
         request, "schedule.html",
         lambda: {**schedule_document(record), "ticks": [tick_document(tick) for tick in record.last[::-1]]},
         row=row_of(record), one=record, coming=coming, problem=problem,
-        history=record.last[::-1], shown=SHOWN, asked=new_id(site.client.keys.shard),
+        history=record.last[::-1], shown=UNFOLDED, asked=new_id(site.client.keys.shard),
     )  # fmt: skip
 
 
@@ -369,3 +372,111 @@ def _coming(record: ScheduleRecord, now: int) -> tuple[Sequence[tuple[int, str]]
         # The next ones are stored: they are known where nothing can be reckoned.
         times, problem = [time_of(due) for _, due in record.ticks[:COMING]], str(error)
     return [(round(at.timestamp() * 1e6), f"{at.astimezone(zone):%a %d %b %H:%M:%S %Z}") for at in times], problem
+
+
+# What a page is filtered by: a word, and the kinds of events that it shows; acts are no events.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "failures": ("failed", "quarantined", "cause_new", "cause_back", "parked", "workflow_failed", "schedule_missed",
+                 "schedule_paused"),
+    "workers": ("worker_started", "worker_stopped", "worker_lost"),
+    "queues": ("queue_paused", "queue_resumed"),
+    "alarms": ("alarm_raised", "alarm_cleared"),
+}  # fmt: skip
+SHOWN = ("", "acts", "events", *GROUPS)
+BAD = frozenset({"failed", "quarantined", "workflow_failed", "worker_lost", "alarm_raised"})
+WARNING = frozenset({"parked", "cause_new", "cause_back", "schedule_missed", "schedule_paused", "queue_paused"})
+
+
+class ActivityRow(msgspec.Struct, frozen=True):
+    """One line of the list.
+
+    Attributes:
+        at: when it was, microseconds.
+        word, tone: what happened, and ``bad``, ``warn`` or empty.
+        name, path: what it happened to, and its page below the dashboard's root; empty for none.
+        who: who acted; empty for an event.
+        text: what else is known.
+    """
+
+    at: int
+    word: str
+    tone: str
+    name: str
+    path: str
+    who: str
+    text: str
+
+
+def row_of_event(event: EventRecord) -> ActivityRow:
+    facts = event.facts
+    subjects = (
+        ("job", "jobs", facts.get("task")), ("workflow", "workflows", facts.get("definition")),
+        ("worker", "workers", facts.get("place")), ("schedule", "schedules", ""), ("queue", "queues", ""),
+        ("bulk", "bulk", facts.get("verb")),
+    )  # fmt: skip
+    name, path = "", ""
+    for field, folder, shown in subjects:
+        if facts.get(field):
+            name, path = shown or facts[field], f"/{folder}/{quoted(facts[field])}"
+            break
+    name = facts.get("alarm", name)
+    if facts.get("worker"):
+        # It may have left since.
+        path = ""
+    tone = "bad" if event.kind in BAD else "warn" if event.kind in WARNING else ""
+    rule = f"{facts['rule']}: {facts.get('value', '')}" if facts.get("rule") else ""
+    text = rule or facts.get("error") or facts.get("why") or facts.get("text") or KINDS.get(event.kind, "")
+    if facts.get("count"):
+        text = f"{facts['count']} such failures in one minute; {text}"
+    return ActivityRow(event.at_us, event.kind.replace("_", " "), tone, name, path, "", text)
+
+
+def row_of_act(act: Act) -> ActivityRow:
+    single = act.name and act.count <= 1 and act.kind in ("jobs", "queues", "workflows", "schedules")
+    path = f"/{act.kind}/{quoted(act.name)}" if single else ""
+    of = act.name or act.scope or act.kind
+    many = f" ({act.count:,})" if act.count > 1 else ""
+    tone = "warn" if act.refused else ""
+    return ActivityRow(act.at_us, f"{act.verb} {act.kind}", tone, of + many, path, f"{act.who}, {act.by}", act.reply)
+
+
+def _read(site: DashboardSite, show: str, after: str) -> Steps[tuple[list[Act | EventRecord], str]]:
+    keys = site.client.keys
+    wanted = [operations.told(keys, "acts", LISTED, after)] if show in ("", "acts") else []
+    if show != "acts":
+        wanted.append(operations.told(keys, "events", LISTED, after, kinds=GROUPS.get(show, ())))
+    pieces: list[operations.StreamPiece] = yield wanted
+    acts = [act_of(*row) for row in pieces[0].rows] if show in ("", "acts") else []
+    events = [event_of(*row) for row in pieces[-1].rows] if show != "acts" else []
+    both: list[Act | EventRecord] = sorted([*acts, *events], key=lambda one: _order(one.id), reverse=True)
+    # Beyond where the shorter of two streams was cut off, the list would have gaps.
+    ends = [piece.last for piece in pieces if piece.last]
+    floor = max(ends, key=_order) if ends else ""
+    whole = [one for one in both if not floor or _order(one.id) >= _order(floor)]
+    # An act and an event may have one id, by which the next page begins.
+    shown = [one for n, one in enumerate(whole) if n < LISTED or one.id == whole[LISTED - 1].id]
+    if len(shown) == len(both) and not ends:
+        return shown, ""
+    return shown, shown[-1].id if len(shown) >= LISTED else floor
+
+
+def _order(id: str) -> tuple[int, int]:
+    first, _, second = id.partition("-")
+    return int(first), int(second or 0)
+
+
+async def activity(site: DashboardSite, request: Request) -> Response:
+    asked = request.query_params.get("show", "")
+    show = asked if asked in SHOWN else ""
+    after = request.query_params.get("after", "")
+    stream_position(after or None)
+    found, following = await site.read(site.client.adrive(_read(site, show, after)))
+    rows = [row_of_act(one) if isinstance(one, Act) else row_of_event(one) for one in found]
+
+    def line(one: Act | EventRecord) -> dict[str, Any]:
+        return documents.act_document(one) if isinstance(one, Act) else documents.event_document(one)
+
+    return await site.page(
+        request, "activity.html", lambda: {"activity": [line(one) for one in found], "next": following or None},
+        rows=rows, show=show, after=after, following=following, shows=SHOWN,
+    )  # fmt: skip
