@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import Concurrency, Cron, Every, Flow, Headrace, Rate, current_job
-from headrace.dashboard import live_frame
+from headrace.dashboard import dashboard_site
 from headrace.protocol.consume import register
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.stats.resolutions import bucket_of
@@ -142,7 +142,7 @@ class Shop:
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests look at more pages a second than people do."""
-    monkeypatch.setattr(live_frame, "RATE", 1000)
+    monkeypatch.setattr(dashboard_site, "RATE", 1000)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from headrace import Headrace
-from headrace.dashboard import live_frame
-from headrace.dashboard.live_frame import JointClient
+from headrace.dashboard import dashboard_site
+from headrace.dashboard.dashboard_site import JointClient
 from headrace.errors import ServerError, StoreUnavailable
 from headrace.protocol import graph, index_pages, operations, overviews
 from headrace.testing import Kit
@@ -69,7 +69,7 @@ async def test_a_store_that_is_silent_is_waited_for_no_longer_than_a_page_may_ta
         proxy.mode = "swallow"
         with monkeypatch.context() as patch:
             # Only of what is not answered: to connect takes longer on a busy machine.
-            patch.setattr(live_frame, "PATIENCE", 0.2)
+            patch.setattr(dashboard_site, "SILENCE", 0.2)
             for one in await asyncio.gather(
                 *(joint.arun(overviews.overview(joint.keys)) for _ in range(3)), return_exceptions=True
             ):
@@ -82,7 +82,7 @@ async def test_a_store_that_is_silent_is_waited_for_no_longer_than_a_page_may_ta
 
 async def test_more_trips_a_second_than_are_allowed_are_one(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """D48."""
-    monkeypatch.setattr(live_frame, "RATE", 5)
+    monkeypatch.setattr(dashboard_site, "RATE", 5)
     app = Headrace(url)
     joint = JointClient(app.client)
     before = app.astore.round_trips

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dashboard import Dashboard, live_frame
+from headrace.dashboard import Dashboard, dashboard_site
 from headrace.dashboard.job_pages import words_of
 from headrace.testing import Kit
 from tests.dashboard.asking import ask, operator, viewer
 from tests.dashboard.conftest import CANARY, Shop
 
 # What a fixture raises for all other tests of the dashboard.
-RATE = live_frame.RATE
+RATE = dashboard_site.RATE
 ROWS = re.compile(r'data-id="(\w{21})"')
 
 
@@ -44,13 +44,13 @@ async def test_a_note_is_found(shop: Shop, dashboard: Dashboard) -> None:
 async def test_a_press_ends_after_ten_looks_and_goes_on(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = list[float]()
 
-    def wait(self: live_frame.JointClient, now: float) -> float:
+    def wait(self: dashboard_site.JointClient, now: float) -> float:
         waits.append(until := usual(self, now))
         return until
 
-    usual = live_frame.JointClient._wait
-    monkeypatch.setattr(live_frame.JointClient, "_wait", wait)
-    monkeypatch.setattr(live_frame, "RATE", RATE)
+    usual = dashboard_site.JointClient._wait
+    monkeypatch.setattr(dashboard_site.JointClient, "_wait", wait)
+    monkeypatch.setattr(dashboard_site, "RATE", RATE)
     dashboard = Dashboard(shop.app, operator)
     needle = shop.show.options(delay=60).enqueue("the needle of it").id
     shop.app.enqueue_many(shop.show.options(delay=3600 + n).job("hay") for n in range(2_600))

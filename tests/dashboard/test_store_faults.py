@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from headrace import Headrace
-from headrace.dashboard import Dashboard, live_frame
+from headrace.dashboard import Dashboard, dashboard_site
 from headrace.protocol.script import load
 from tests.dashboard.asking import Answer, ask, operator
 from tests.dashboard.test_operations import said
@@ -118,7 +118,7 @@ async def test_credentials_that_the_server_refuses_are_told_so(line: Line) -> No
 async def test_a_store_that_is_silent_is_told_in_words(
     line: Line, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(live_frame, "PATIENCE", 0.1)
+    monkeypatch.setattr(dashboard_site, "SILENCE", 0.1)
     line.proxy.mode = "swallow"
     assert (await ask(line.dashboard, "/jobs")).status == 503
     assert "the store does not answer the dashboard: it is silent" in caplog.text

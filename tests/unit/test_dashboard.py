@@ -17,8 +17,7 @@ pytest.importorskip("starlette", reason="the extra dashboard is not installed")
 from headrace.admin.alarms import AlarmRecord
 from headrace.cli import output
 from headrace.dashboard import figures, values_shown
-from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of
-from headrace.dashboard.live_frame import LiveFrame
+from headrace.dashboard.figures import SPANS, Course, LiveFrame, TaskFigures, figures_of
 from headrace.dashboard.needs import Need, needs
 from headrace.dashboard.values_shown import json_text, shown
 from headrace.model.activity import Act, AlarmState, EventRecord

@@ -12,11 +12,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote, unquote
 
 import jinja2
@@ -32,8 +32,7 @@ from headrace.admin.alarms import AlarmRecord, Alarms
 from headrace.admin.documents import signal_name
 from headrace.app import Headrace
 from headrace.dashboard import figures, values_shown
-from headrace.dashboard.figures import Course, TaskFigures, TimeRange
-from headrace.dashboard.live_frame import AGE, JointClient, LiveFrame, Shared, read_frame
+from headrace.dashboard.figures import Course, LiveFrame, TaskFigures, TimeRange, read_frame
 from headrace.dashboard.values_shown import Sight, document_answer, has_rows, quoted_base, quoted_path
 from headrace.dashboard.visitors import SAFE, TokenLogin, Visitor, root_of, theme_of
 from headrace.errors import OptionsError
@@ -44,7 +43,9 @@ from headrace.model.notation import size
 from headrace.picture import View
 from headrace.picture.svg import SECONDS
 from headrace.protocol.operations import server_info
+from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import peek
+from headrace.store.client import Client, JointReads, Steps, adriven
 
 DRAWING = 30.0  # seconds that a layout may take altogether, on a machine that has much else to do
 # Seconds that the refresh of a page waits for its picture, and pictures that are kept.
@@ -157,6 +158,7 @@ NAVIGATION = (
 
 T = TypeVar("T")
 
+AGE = 2.0  # seconds that one read serves all who ask
 READINGS = 256  # readings that are kept
 PATIENCE = 5.0  # seconds that a page may take
 # A request with this header refreshes a page that is shown.
@@ -186,6 +188,60 @@ def _environment() -> jinja2.Environment:
     }  # fmt: skip
     made.globals.update(known)
     return made
+
+
+class Shared(Generic[T]):
+    """A reading that all who ask within its age share, and wait for while it is under way. ``last``: if any."""
+
+    def __init__(self, read: Callable[[], Awaitable[T]], age: float = AGE) -> None:
+        self.last: T | None = None
+        self._read = read
+        self._age = age
+        self._at = 0.0
+        self._lock = asyncio.Lock()
+
+    async def get(self, *, fresh: bool = False, age: float | None = None) -> T:
+        """The reading. ``fresh``: read now, as after a verb whose effect is to be seen. ``age``: at most, seconds."""
+        async with self._lock:
+            if self.last is None or fresh or time.monotonic() - self._at > (self._age if age is None else age):
+                self.last = await self._read()
+                self._at = time.monotonic()
+            return self.last
+
+
+# Seconds after which a store that does not answer counts as away, and trips a second at most for all tabs: those of a
+# search or of a bulk operation's count, and a few more.
+SILENCE = 2.0
+RATE = 20
+
+
+class JointClient(Client):
+    """An application's client, for reads on an event loop; all else is that of the client ``behind``."""
+
+    def __init__(self, client: Client) -> None:
+        self.behind = client
+        self._reads = JointReads(self._aread, self._wait)
+        self._departures: deque[float] = deque(maxlen=RATE)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.behind, name)
+
+    async def arun(self, call: Call[T]) -> T:
+        """Ask for one call. Raises as a store's :meth:`run`, and TimeoutError after ``SILENCE`` seconds."""
+        return await self.aread(call)
+
+    async def adrive(self, steps: Steps[T]) -> T:
+        ask = self._reads.ask
+        return await adriven(steps, lambda asked: ask(asked) if isinstance(asked, list) else self.arun(asked))
+
+    def _wait(self, now: float) -> float:
+        first = self._departures[0] + 1 if len(self._departures) == RATE else now
+        self._departures.append(max(first, now))
+        return first - now
+
+    async def _aread(self, calls: list[Call[Any]]) -> list[Any]:
+        async with asyncio.timeout(SILENCE):
+            return await super()._aread(calls)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
-"""What workers counted: courses over time, totals by task, and plots of them.
+"""What pages show as numbers: how much is where now, what workers counted, and plots of that.
 
-1. :class:`Course` and :class:`TaskFigures`: statistics of one label over a range, and figures of each task or queue.
-2. :class:`Plot`: an SVG that the server draws whole: the stylesheet has the colours, a table beside it has the numbers.
+1. :class:`LiveFrame`: counts, queues and workers, never jobs, so its cost does not grow with the number of jobs.
+2. :class:`Course` and :class:`TaskFigures`: statistics of one label over a range, and figures of each task or queue.
+3. :class:`Plot`: an SVG that the server draws whole: the stylesheet has the colours, a table beside it has the numbers.
    It is stretched to its place, so it holds no text: the page has the labels, in the page's size. Pure.
 """
 
@@ -21,12 +22,73 @@ from msgspec.structs import replace
 
 from headrace.app import Headrace
 from headrace.dashboard.values_shown import DASH, count, cut, duration, short
+from headrace.model.limit_rules import LimitState
 from headrace.model.notation import utc
+from headrace.protocol import overviews
+from headrace.protocol.index_pages import Slice
+from headrace.protocol.index_pages import page as index_page
+from headrace.protocol.keys import Keys
+from headrace.protocol.limit_verbs import read_limits
+from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.stats.reading import Bucket, series_document
 from headrace.stats.resolutions import QUEUES, TASKS, WRONG, Every, histogram_of
-from headrace.store.client import Client, then
+from headrace.store.client import Client, Steps, then
 
+LIMITS = 50  # limits that a frame tells of
 MOST = 200  # tasks or queues of one table
+
+
+class LiveFrame(msgspec.Struct, frozen=True):
+    """How much was where at one moment.
+
+    Attributes:
+        overview: counts, queues and workers, without what workers say of their runners.
+        flows: how many workflows there are, by the states ``running`` and ``failed``.
+        limits: the first ``LIMITS`` by name.
+        failed_flow: the workflow that was created last of those that failed; empty: there is none.
+    """
+
+    overview: Overview
+    flows: Mapping[str, int]
+    limits: Sequence[LimitState] = ()
+    failed_flow: str = ""
+
+    @property
+    def now(self) -> int:
+        """Server time of the read, microseconds."""
+        return self.overview.now
+
+    @property
+    def live(self) -> list[WorkerFacts]:
+        return sorted(self.overview.live, key=lambda worker: (-worker.running, worker.owner))
+
+    @property
+    def slots(self) -> int:
+        return sum(worker.slots for worker in self.overview.live)
+
+    @property
+    def kinds(self) -> dict[str, tuple[int, int]]:
+        busy, sizes = Counter[str](), Counter[str]()
+        for worker in self.overview.live:
+            busy.update(worker.busy)
+            sizes.update(worker.sizes)
+        return {kind: (busy[kind], size) for kind, size in sizes.items()}
+
+    @property
+    def queues(self) -> list[QueueFacts]:
+        return self.overview.queues
+
+    def waited(self, queue: QueueFacts) -> float:
+        """Seconds that the next job of a queue has waited; 0 for an empty one."""
+        return queue.waited(self.now) or 0.0
+
+
+def read_frame(keys: Keys, *, details: bool = False) -> Steps[LiveFrame]:
+    calls: list[Any] = [overviews.overview(keys, details=details), read_limits(keys, limit=LIMITS)]
+    calls += [index_page(keys, f"flows:|{state}", Slice(1)) for state in ("running", "failed")]
+    seen, limits, running, failed = yield calls
+    flows = {"running": running.count, "failed": failed.count}
+    return LiveFrame(seen, flows, limits.rows, failed.rows[0][0] if failed.rows else "")
 
 
 class TimeRange(msgspec.Struct, frozen=True):

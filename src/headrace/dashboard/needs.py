@@ -14,8 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.admin.alarms import AlarmRecord
-from headrace.dashboard.figures import TaskFigures
-from headrace.dashboard.live_frame import LiveFrame
+from headrace.dashboard.figures import LiveFrame, TaskFigures
 from headrace.dashboard.values_shown import count, cut, duration, jobs_wait, percent, plural, quoted
 from headrace.model.activity import FEWEST, FULL, HIGH_SHARE, LONG_WAIT, Act, EventRecord
 from headrace.model.environment import Sight, judged

@@ -24,10 +24,9 @@ from headrace.admin.jobs import Jobs
 from headrace.admin.queues import LoadQuestion
 from headrace.admin.workers import named
 from headrace.dashboard import figures, needs
-from headrace.dashboard.dashboard_site import DashboardSite, name_in
-from headrace.dashboard.figures import NORMAL, SPANS, TimeRange, figures_document
+from headrace.dashboard.dashboard_site import AGE, DashboardSite, name_in
+from headrace.dashboard.figures import NORMAL, SPANS, LiveFrame, TimeRange, figures_document, read_frame
 from headrace.dashboard.job_pages import Cause, cause_document, newest_causes
-from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
 from headrace.dashboard.values_shown import duration, link, quoted
 from headrace.errors import HeadraceError
 from headrace.model.activity import HIGH_SHARE, KINDS, NEWEST, Act, EventRecord, act_of, event_of, newest_act
