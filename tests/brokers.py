@@ -151,6 +151,8 @@ class Rabbit:
             eventually(self._names_are_served, timeout=60, what="epmd, without which no node starts")
             self._run(
                 self._bin / "erlexec", "-noinput", "-start_epmd", "false", "-s", "rabbit", "boot", "-boot", "start_sasl",
+                # One scheduler, and none that turns while it waits: both take processors from other tests.
+                "+S", "1:1", "+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none",
                 "+W", "w", "-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false",
                 "-kernel", "inet_dist_use_interface", "{127,0,0,1}",
             )  # fmt: skip

@@ -93,7 +93,6 @@ REASONS: dict[str, str] = {
     "tests/system/test_limits_operated.py::test_a_pause_holds_a_value_or_all_until_it_ends": _KNOWN,
     "tests/system/test_limits_operated.py::test_changed_numbers_start_jobs_that_wait_in_an_idle_worker": _KNOWN,
     "tests/system/test_limits_operated.py::test_the_oldest_job_makes_room_for_a_new_one": _KNOWN,
-    "tests/system/test_limits_refused.py::test_what_another_worker_claimed_and_has_not_begun_comes_back": _KNOWN,
     "tests/system/test_migrate.py::": _ONE,
     "tests/system/test_move.py::": _OWN,
     "tests/system/test_restored.py::test_no_worker_claims_from_an_old_copy_before_the_word[run]": _HOME,

@@ -50,21 +50,13 @@ def test_celery_may_work_on_while_bridges_are_killed(
     headrace.write("shop", THEIR_TASKS)
     headrace.environment["THEIRS"] = their_server.url
     _, send = make_celery(their_server.url)
-    count, dice = 300, random.Random(7)
+    count, dice = 120, random.Random(7)
     line = ("bridge", "celery", "--from", their_server.url, "--queues", "celery", "--to", "default")
     celery_worker = [
         sys.executable,
         "-m",
         "celery",
-        "-A",
-        "shop",
-        "worker",
-        "-P",
-        "solo",
-        "-Q",
-        "celery",
-        "-l",
-        "ERROR",
+        *["-A", "shop", "worker", "-P", "solo", "-Q", "celery", "-l", "ERROR"],
     ]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with ExitStack() as kills:
@@ -78,7 +70,7 @@ def test_celery_may_work_on_while_bridges_are_killed(
         old = start(subprocess.Popen(celery_worker, cwd=tmp_path, env=headrace.environment, stdout=subprocess.DEVNULL))
         for number in range(count):
             send.delay(number)
-            if number % 100 == 50:
+            if number % 60 == 30:
                 bridges = [start(headrace.start(*line, **quiet)) for _ in range(2)]
                 eventually(lambda: theirs.llen("celery") == 0, 60)
                 for bridge in bridges:

@@ -10,18 +10,10 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.routing import Mount
-
 from headrace import Headrace
-from headrace.dashboard import Dashboard, Visitor
 from tests.browser.chromium import TOKEN, served
-from tests.dashboard.asking import ask
 from tests.deadline import eventually
 
 
@@ -36,10 +28,9 @@ def get(address: str, path: str, method: str = "GET", **headers: str) -> tuple[i
     return answer.status, {name.lower(): value for name, value in answer.getheaders()}, text
 
 
-@pytest.mark.parametrize("prefix", ["/jobs", "/a/b/"])
-def test_pages_below_a_prefix_lead_to_pages_below_it(url: str, tmp_path: Path, prefix: str) -> None:
-    root = prefix.rstrip("/")
-    with served(url, tmp_path, "--prefix", prefix) as address:
+def test_pages_below_a_prefix_lead_to_pages_below_it(url: str, tmp_path: Path) -> None:
+    root = "/a/b"
+    with served(url, tmp_path, "--prefix", "/a/b/") as address:
         assert urlsplit(address).path == root
         for path in (f"{root}/", f"{root}/queues", f"{root}/queues?after="):
             status, _, text = get(address, path)
@@ -100,21 +91,3 @@ def test_an_address_that_others_reach_wants_a_token_of_ones_own(url: str, tmp_pa
     )  # fmt: skip
     assert done.returncode == 2
     assert "set HEADRACE_DASHBOARD_TOKEN" in done.stderr
-
-
-async def test_an_application_mounts_it_and_says_who_looks(url: str) -> None:
-    """As FastAPI does, whose ``mount`` is Starlette's."""
-
-    def staff(request: Request) -> Visitor | None:
-        user = request.headers.get("x-user")
-        return Visitor(user, role="operator") if user else None
-
-    api: Any = Starlette(routes=[Mount("/jobs", Dashboard(Headrace(url), authorize=staff))])
-    assert (await ask(api, "/jobs/queues")).status == 403
-    page = await ask(api, "/jobs/queues", headers={"x-user": "ada"})
-    assert page.status == 200
-    assert {link for link in page.links() if link.startswith("/") and not link.startswith("/jobs/")} == set()
-    files = {link for link in page.links() if link.startswith("/jobs/static/")}
-    assert files
-    for link in files:
-        assert (await ask(api, link)).status == 200, link

@@ -8,7 +8,6 @@ import json
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -169,16 +168,6 @@ def test_a_terminal_of_80_columns_gets_a_bar_and_whole_lines(start: Attempt, tmp
     assert not (tmp_path / "headrace-demo.svg").exists()
     tables = text[text.rindex("package  ") :].splitlines()
     assert max(map(len, tables)) <= 80
-
-
-def test_an_interrupted_demo_leaves_nothing(start: Attempt) -> None:
-    demo = start()
-    started(demo)
-    demo.send_signal(signal.SIGINT)
-    # The second signal must not stop the tidying up.
-    demo.send_signal(signal.SIGTERM)
-    demo.communicate(timeout=120)
-    assert demo.returncode == 130
 
 
 def test_a_demo_that_lost_its_worker_says_so_and_a_dispatcher_left_behind_does_not_bring_the_server_back(

@@ -179,7 +179,7 @@ def _soak(new_server: NewServer, new_fleet: NewFleet, flows: int, width: int, se
     dice, chaos = random.Random(seed), Chaos(fleet, server, seed)
     runs = [create(fleet, wide, number, name="soak") for number in range(flows)]
     jobs = fleet.enqueue_many(
-        "process.nap", [(round(dice.random() * 0.004, 6),) for _ in range(1500)], max_crashes=BUDGET
+        "process.nap", [(round(dice.random() * 0.004, 6),) for _ in range(700)], max_crashes=BUDGET
     )
     chaos.run(flows * (2 * width + 3) + len(jobs), seconds, 1, 0.4)
     ends = [run.wait(60) for run in runs]
@@ -201,4 +201,4 @@ def _soak(new_server: NewServer, new_fleet: NewFleet, flows: int, width: int, se
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_workflows_survive_every_kind_of_kill(new_server: NewServer, new_fleet: NewFleet) -> None:
-    _soak(new_server, new_fleet, flows=20, width=30, seconds=12, seed=7)
+    _soak(new_server, new_fleet, flows=12, width=30, seconds=12, seed=7)

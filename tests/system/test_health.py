@@ -15,7 +15,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from headrace import Headrace
@@ -169,28 +168,6 @@ def test_a_server_that_is_full_a_replica_or_away_leaves_a_worker_healthy(
     eventually(is_ready, 60)
 
 
-def test_jobs_that_wait_and_a_runner_that_hangs_leave_a_worker_ready(
-    headrace: Commands, worker: Callable[..., Worker]
-) -> None:
-    """A queue is paused, the runner is busy, and then it is stopped."""
-    one = worker("--queues", "default,low")
-    headrace("queues", "pause", "low", "--create")
-    headrace("enqueue", "tasks.add", "1", "--queue", "low")
-    headrace.enqueue("tasks.nap", "60")
-    for _ in range(3):
-        headrace("enqueue", "tasks.add", "1")
-    (job,) = eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 60)
-
-    def runs() -> int:
-        """The runner, as the worker tells it with its next heartbeat."""
-        return int(headrace("jobs", "why", job["id"], "--json").json["reasons"][0]["evidence"].get("pid", 0))
-
-    psutil.Process(eventually(runs, 60)).suspend()
-    until = max(stamp.dispatcher for stamp in stamps()) + 3 * float(LEASE)
-    eventually(lambda: reasons("--ready") == [] and max(stamp.dispatcher for stamp in stamps()) > until, 60, every=0.2)
-    one.stop(signal.SIGQUIT)
-
-
 def test_a_worker_that_waits_for_its_server_to_start_lives(headrace: Commands, worker: Callable[..., Worker]) -> None:
     headrace.environment |= {"HEADRACE_URL": "redis://127.0.0.1:1"}
     worker().says("Waiting for it")
@@ -236,22 +213,6 @@ def test_claims_that_stop_while_jobs_are_ready_and_runners_free_are_told(
             eventually(told, 60)
         assert reasons() == []
         one.stop(signal.SIGQUIT)
-
-
-def test_a_reload_is_one_worker_that_stays_ready(headrace: Commands, worker: Callable[..., Worker]) -> None:
-    one = worker("--reload=hup")
-    eventually(is_ready, 60)
-    (first,) = stamps()
-    one.process.send_signal(signal.SIGHUP)
-
-    def replaced() -> bool:
-        assert reasons("--ready") == []
-        (now,) = stamps()
-        return now.process != first.process
-
-    eventually(replaced, 60)
-    (row,) = headrace("health", str(one.process.pid), "--ready", "--json").lines
-    assert row["worker"] == one.process.pid != row["process"]
 
 
 def ask(url: str) -> tuple[int, str]:

@@ -215,26 +215,3 @@ def test_no_limit_of_a_job_runs_while_its_runner_leaves(
     eventually(lambda: time.monotonic() > limit, 60)
     (headrace.directory / "up").touch()
     eventually(lambda: [word for word, _ in notes(headrace)].count("left") == 3, 60)
-
-
-def test_runners_that_are_recycled_leave_theirs_and_their_successors_enter_anew(
-    headrace: Program, worker: Callable[..., Worker], app: Headrace
-) -> None:
-    worker("--threads", "1", "--recycle-jobs", "2", text=CODE + EACH)
-    for name in ("process", "thread"):
-        pids = list[int]()
-        for _ in range(6):
-            pid, state = app.by_name(f"tasks.{name}").enqueue().result(timeout=60)
-            assert state == {"pid": pid}
-            pids.append(pid)
-        assert len(set(pids)) == 3
-        for pid in set(pids) - {pids[-1]}:
-            eventually(lambda pid=pid: ("out", pid) in notes(headrace), 60)  # type: ignore[misc]
-
-
-def test_a_burst_waits_for_its_runners(headrace: Program, worker: Callable[..., Worker], app: Headrace) -> None:
-    """It leaves when the queues are empty, and not since no runner can take what is in them yet."""
-    jobs = [app.by_name(f"tasks.{name}").enqueue() for name in TASKS]
-    one = worker("--burst", text=CODE + EACH.replace('note("in")', "note('in'); time.sleep(0.3)"))
-    assert one.ended() == 0
-    assert {job.state for job in jobs} == {"succeeded"}

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import redis
 
 from headrace import Headrace
-from headrace.admin.keyspace_rules import gate_facts
-from headrace.model.job import State
 from tests.deadline import eventually
 from tests.program import Worker
 
@@ -74,31 +68,6 @@ def test_a_refused_account_waits_while_others_go_on_and_no_retry_is_used(
     assert len(refused) <= 4
 
 
-def test_what_another_worker_claimed_and_has_not_begun_comes_back_uncharged(
-    worker: Callable[..., Worker], app: Headrace, tmp_path: Path
-) -> None:
-    worker(text=CODE)
-    worker("--queues", "other", text=CODE)
-    runner = app.by_name("tasks.where").enqueue().result(timeout=60)
-    try:
-        # A runner that cannot begin what it was given. Without the news it would, once it goes on.
-        os.kill(runner, signal.SIGSTOP)
-        x = [app.by_name("tasks.call").enqueue("x", n) for n in range(3)]
-        eventually(lambda: any(job.state is State.RUNNING for job in x))
-        refused = app.by_name("tasks.refuse", queue="other").enqueue("x")
-        eventually(lambda: refused.refresh().limited)
-        eventually(lambda: all(job.state is State.READY for job in x))
-    finally:
-        os.kill(runner, signal.SIGCONT)
-    assert app.by_name("tasks.call").enqueue("y", 7).result(timeout=60) == 7
-    assert (tmp_path / "notes").read_text() == "y 7\n"
-    for record in (job.refresh() for job in x):
-        assert (record.failures, record.crashes, record.interruptions, record.limited) == (0, 0, 0, 0)
-        assert not record.attempts
-    state = app.limits["account"].state("x")
-    assert (state.held, state.waiting) == (0, 4)
-
-
 def test_home_hears_what_jobs_of_other_shards_spend_and_are_refused(
     three_shards: None, worker: Callable[..., Worker], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,13 +82,3 @@ def test_home_hears_what_jobs_of_other_shards_spend_and_are_refused(
                 return app.limits[limit].state(value).opens or 0
 
             eventually(lambda opens=opens, least=least: opens() / 1e6 - time.time() > least)
-
-
-def test_what_a_job_spends_counts_for_the_next_ones(
-    worker: Callable[..., Worker], app: Headrace, client: redis.Redis
-) -> None:
-    worker(text=CODE)
-    app.by_name("tasks.think").enqueue(40).result(timeout=60)
-    stored: Any = client.get(app.client.keys("gate:tokens:"))
-    opens, _, _ = gate_facts(stored)
-    assert 40_000 < opens / 1e6 - time.time() < 41_000

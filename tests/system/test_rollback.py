@@ -56,13 +56,13 @@ def work(fleet: Fleet, dice: random.Random) -> tuple[list[Job[Any]], list[Workfl
     return jobs, runs, left
 
 
-def cut(fleet: Fleet, server: Server, dice: random.Random, left: Callable[[], int]) -> list[Job[Any]]:
+def cut(fleet: Fleet, server: Server, dice: random.Random, left: Callable[[], int], away: float) -> list[Job[Any]]:
     """Let some work go on, then forget a part of it, from anywhere within; what was enqueued meanwhile."""
     begin, done = server.written, len(fleet.ledger.ends())
     late = fleet.enqueue_many("process.nap", [(0.02,)] * 5)
     more = done + dice.randint(5, 40)
     fleet.until(lambda: len(fleet.ledger.ends()) >= more or not left())
-    server.forget(dice.randint(begin, server.written))
+    server.forget(dice.randint(begin, server.written), away=away)
     return late
 
 
@@ -82,19 +82,25 @@ def all_succeed(fleet: Fleet, jobs: list[Job[Any]], runs: list[WorkflowRun]) -> 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(SEED, SEED + int(os.environ.get("HR_ROUNDS", "1"))))
-def test_what_a_server_forgot_ends_all_the_same(new_server: NewServer, new_fleet: NewFleet, seed: int) -> None:
-    """Plain jobs, retries, ordered jobs and workflows; the lease is so long that it helps nobody."""
+@pytest.mark.parametrize(("lease", "away"), [(LONG_LEASE, 0.0), (3.0, 4.5)])
+def test_what_a_server_forgot_ends_all_the_same(
+    new_server: NewServer, new_fleet: NewFleet, seed: int, lease: float, away: float
+) -> None:
+    """Plain jobs, retries, ordered jobs and workflows; the lease is so long that it helps nobody.
+
+    Or the server is away for longer than a lease: the workers have stopped their jobs meanwhile, and told nobody yet.
+    """
     dice = random.Random(seed)
     sys.stdout.write(f"seed {seed} (HR_SEED chooses another)\n")
     server = new_server(append_only=True)
-    fleet = new_fleet(server.url, lease=LONG_LEASE, shutdown_timeout=5.0, result_ttl=3600, max_finished=10_000)
+    fleet = new_fleet(server.url, lease=lease, shutdown_timeout=5.0, result_ttl=3600, max_finished=10_000)
     jobs, runs, left = work(fleet, dice)
     fleet.forgetful = True
     for _ in range(2):
         fleet.worker(kinds="process,thread,async", processes=2)
     late: list[Job[Any]] = []
-    for _ in range(4):
-        late += cut(fleet, server, dice, left)
+    for _ in range(2 if away else 4):
+        late += cut(fleet, server, dice, left, away)
     # An enqueue that was acknowledged in these moments may be forgotten: that is the durability that was chosen.
     jobs += [job for job in late if server.client().exists(fleet.app.client.keys.job(job.id))]
     all_succeed(fleet, jobs, runs)
@@ -116,36 +122,6 @@ def test_a_claim_that_its_worker_does_not_know_goes_back(new_server: NewServer, 
     fleet.until(lambda: job.state is State.READY)
     record = job.refresh()
     assert (record.interruptions, record.crashes) == (1, 0)
-    fleet.end()
-    fleet.check()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(SEED, SEED + int(os.environ.get("HR_ROUNDS", "1"))))
-def test_a_server_that_forgot_and_was_away_for_longer_than_a_lease_charges_nothing(
-    new_server: NewServer, new_fleet: NewFleet, seed: int
-) -> None:
-    """The workers have stopped their jobs meanwhile, and told nobody yet."""
-    dice = random.Random(seed)
-    server = new_server(append_only=True)
-    fleet = new_fleet(server.url, lease=3.0, result_ttl=3600)
-    fleet.forgetful = True
-    for _ in range(2):
-        fleet.worker(processes=2)
-    jobs: list[Job[Any]] = fleet.enqueue_many("process.nap", [(0.05,)] * 80)
-    for key in ("a", "b"):
-        jobs += fleet.enqueue_many("process.nap", [(0.02,)] * 20, key=key, ordered=True)
-    runs = [create(fleet, diamond) for _ in range(4)]
-    for _ in range(2):
-        begin, more = server.written, len(fleet.ledger.ends()) + 30
-        fleet.until(lambda more=more: len(fleet.ledger.ends()) >= more)
-        server.forget(dice.randint(begin, server.written), away=4.5)
-    fleet.drained(60)
-    fleet.until(lambda: {job.state for job in jobs} == {State.SUCCEEDED}, 60)
-    for run in runs:
-        assert run.wait(60) is WorkflowState.SUCCEEDED, (states(run), repr(fleet))
-    assert {job.refresh().crashes for job in jobs} == {0}, repr(fleet)
-    assert all(node.job.crashes == 0 for run in runs for node in run.nodes(limit=100)), repr(fleet)
     fleet.end()
     fleet.check()
 

@@ -732,3 +732,18 @@ def test_a_worker_leaves_when_there_was_nothing_to_run_for_its_time() -> None:
     world.calm(20)
     assert world.core.worker.phase == "left"
     assert "there was nothing to run for 5 s" in world.log
+
+
+def test_a_burst_leaves_when_its_queues_are_empty_and_not_before() -> None:
+    options = WorkerOptions(queues=QueueOrder(("a",)), threads=2, burst=True)
+    world = World(Random(1), Settings(lease=600, startup_profiling=False), options, ("thread",))
+    for _ in range(5):
+        world.store.add("thread-task", "a")
+    with patch.object(World, "spawn", return_value=False), patch.object(World, "check_places"):
+        world.calm(20)
+    assert world.core.worker.phase == "working"
+    world.calm()
+    end_all(world)
+    world.calm()
+    assert world.core.worker.phase == "left"
+    assert {job.state for job in world.store.jobs.values()} == {"ended"}
