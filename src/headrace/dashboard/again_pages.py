@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from headrace import errors
-from headrace.dashboard.dashboard_site import DashboardSite, to
-from headrace.dashboard.page_verbs import body_of, failure_words, form_of, note, note_and_refresh, number_in
+from headrace.dashboard.dashboard_site import DashboardSite
+from headrace.dashboard.page_verbs import body_of, done, failure_words, form_of, note, number_in
 from headrace.dashboard.values_shown import json_text
 from headrace.model.hidden_values import Redactor, named_shown
 from headrace.model.job_record import Record
@@ -153,11 +153,10 @@ async def begin(site: DashboardSite, request: Request) -> Response:
         said = failure_words(error)
         await note(site, request, ("again", "jobs", id), said)
         return await _page(site, request, record.task, typed, form, site.redactor.text(said), record)
-    said = f"Job {job.id} is this job again" + (f", with another {', '.join(changes)}." if changes else ".")
+    said = f"Job {job.id} is {id} again" + (f", with another {', '.join(changes)}." if changes else ".")
     if not job.fresh:
         said = f"Job {job.id} was made before: this makes no other."
-    await note_and_refresh(site, request, ("again", "jobs", id), said)
-    return to(request, f"/jobs/{job.id}", site.redactor.text(said.replace("is this job", f"is {id}", 1)))
+    return await done(site, request, ("again", "jobs", id), said, f"/jobs/{job.id}")
 
 
 async def _stored(site: DashboardSite, id: str) -> tuple[Record, dict[str, Any]]:
@@ -240,8 +239,7 @@ async def make(site: DashboardSite, request: Request) -> Response:
         await note(site, request, ("enqueue", "tasks", task[:200]), said)
         return await _page(site, request, task, parameters, form, site.redactor.text(said))
     said = f"Job {job.id} was made." if job.fresh else f"Job {job.id} was made before: this makes no other."
-    await note_and_refresh(site, request, ("enqueue", "tasks", task), said)
-    return to(request, f"/jobs/{job.id}", said)
+    return await done(site, request, ("enqueue", "tasks", task), said, f"/jobs/{job.id}")
 
 
 PATH = "/v1/jobs"

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import node_document, workflow_details, workflow_summary
-from headrace.dashboard.dashboard_site import PATIENCE, POLL, DashboardSite, Drawing, base_of, form_wanted, sight_of, to
+from headrace.dashboard.dashboard_site import PATIENCE, POLL, DashboardSite, Drawing, base_of, form_wanted, sight_of
 from headrace.dashboard.needs import WhyShown, why_of
-from headrace.dashboard.page_verbs import ask_first, fields_of, note_and_refresh
+from headrace.dashboard.page_verbs import ask_first, done, fields_of
 from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document, error_line, link, plural
 from headrace.errors import HeadraceError
 from headrace.model.ids import number_of
@@ -124,20 +124,20 @@ async def act(site: DashboardSite, request: Request) -> Response:
             site, request, verb, f"{verb.capitalize()} {plural(len(ids), 'workflow')}?", [MEANS[verb]],
             f"/workflows/ticked/act/{verb}", "/workflows", [*fields, ("sure", 1)],
         )  # fmt: skip
-    done, refused = 0, list[str]()
+    number, refused = 0, list[str]()
     for id in ids:
         try:
             run = await site.app.workflows.aget(id)
             await {"retry": run.aretry_failed, "stop": run.astop, "delete": run.adelete}[verb]()
-            done += 1
+            number += 1
         except HeadraceError as error:
             refused.append(str(error))
     words = {"retry": "lines up again", "stop": "is stopped", "delete": "is deleted"}[verb]
-    said = f"{plural(done, 'workflow')}: each {words}." if done else "Nothing was done."
+    said = f"{plural(number, 'workflow')}: each {words}." if number else "Nothing was done."
     said += f" {len(refused)} refused: {refused[0]}" if refused else ""
     scope = f"all {state} {definition}" if until else f"ticked: {' '.join(ids)}"
-    await note_and_refresh(site, request, (verb, "workflows", ""), said, count=len(ids), scope=scope)
-    return to(request, link("/workflows", {"state": state, "definition": definition}), site.redactor.text(said))
+    back = link("/workflows", {"state": state, "definition": definition})
+    return await done(site, request, (verb, "workflows", ""), said, back, len(ids), scope)
 
 
 async def flow(site: DashboardSite, request: Request) -> Response:

@@ -29,7 +29,7 @@ from headrace.admin.job_paging import LookedJobs, cursor_of, page_of, position, 
 from headrace.admin.jobs import JobReply
 from headrace.dashboard.dashboard_site import POLL, DashboardSite, form_wanted, sight_of, to, visitor_of
 from headrace.dashboard.needs import why_of
-from headrace.dashboard.page_verbs import ask_first, failure_words, fields_of, form_of, note, note_and_refresh
+from headrace.dashboard.page_verbs import ask_first, done, failure_words, fields_of, form_of, note
 from headrace.dashboard.values_shown import (
     WITHHELD,
     Sight,
@@ -360,8 +360,7 @@ async def act(site: DashboardSite, request: Request) -> Response:
     except HeadraceError as error:
         said = failure_words(error)
     what = (verb, "jobs", ids[0] if len(ids) == 1 else "")
-    await note_and_refresh(site, request, what, said, count=len(ids), scope=f"ticked: {' '.join(ids)}")
-    return to(request, back, site.redactor.text(said))
+    return await done(site, request, what, said, back, len(ids), f"ticked: {' '.join(ids)}")
 
 
 def said_of(replies: Sequence[JobReply]) -> str:

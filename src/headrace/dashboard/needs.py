@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -18,7 +18,6 @@ from headrace.dashboard.figures import LiveFrame, TaskFigures
 from headrace.dashboard.values_shown import count, cut, duration, jobs_wait, percent, plural, quoted
 from headrace.model.activity import FEWEST, FULL, HIGH_SHARE, LONG_WAIT, Act, EventRecord
 from headrace.model.environment import Sight, judged
-from headrace.model.ids import flow_of
 from headrace.model.limit_rules import LimitState
 from headrace.model.notation import size
 from headrace.protocol.overviews import QueueFacts, WhyFacts, WorkerFacts
@@ -342,61 +341,53 @@ def why_of(facts: WhyFacts, name: str = "it", about: str = "") -> WhyShown:
     """Why a job waits, or where it runs; ``name`` is what the page calls it."""
     first = reasons(facts)[0]
     lead = f"Where {name} runs" if facts.state == "running" else f"Why {name} waits"
-    make = _REMEDIES.get(first.code)
-    return WhyShown(lead, first.text, first.next_step, make(first, facts) if make else None, about)
+    return WhyShown(lead, first.text, first.next_step, _remedy(first, facts), about)
 
 
 def _act(words: str, kind: str, name: object, verb: str, **fields: str) -> Remedy:
     return Remedy(words, f"/{kind}/{quoted(name)}/act/{verb}", True, fields)
 
 
-def _gate(one: Reason, _facts: WhyFacts) -> Remedy:
-    limit, value = one.evidence["limit"], str(one.evidence["value"])
-    if one.evidence["closed_by"] == "paused":
-        fields = {} if value in ("", "*") else {"value": value}
-        return _act("Resume the limit", "limits", limit, "resume", **fields)
-    return Remedy("Show the limit", f"/limits/{quoted(limit)}")
-
-
-def _nodes(one: Reason, facts: WhyFacts) -> Remedy | None:
-    if "retry" in one.next_step:
-        return _act("Retry failed jobs", "workflows", flow_of(facts.id), "retry")
-    return _show("node", "jobs", "Show that job")(one, facts)
-
-
-def _show(fact: str, kind: str, words: str) -> Callable[[Reason, WhyFacts], Remedy | None]:
-    """Lead to the page of what a reason names, or to all of its kind."""
-
-    def make(one: Reason, _facts: WhyFacts) -> Remedy | None:
-        name = one.evidence.get(fact)
-        return Remedy(words, f"/{kind}/{quoted(name)}") if name else None
-
-    return make
-
-
-def _start(one: Reason, facts: WhyFacts) -> Remedy | None:
-    return _act("Start the workflow", "workflows", flow_of(facts.id), "start") if one.next_step else None
-
-
-_REMEDIES: dict[str, Callable[[Reason, WhyFacts], Remedy | None]] = {
+# Where a reason leads, by its code: to a page, or to a verb. Names are those of its evidence, and of the job.
+_REMEDIES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
         ("no_worker_serves", "no_runner_of_its_kind", "runners_missing", "draining", "parked", "overdue"),
-        lambda _one, _facts: Remedy("Show the workers", "/workers"),
+        ("Show the workers", "/workers"),
     ),
-    **dict.fromkeys(("claims_stopped", "owner_silent", "sent_ahead"), _show("worker", "workers", "Show the worker")),
-    **dict.fromkeys(("workflow_not_started", "workflow_stopped"), _start),
-    "queue_paused": lambda _one, facts: _act("Resume the queue", "queues", facts.queue, "resume"),
-    "gate_closed": _gate,
-    "all_busy": _show("longest", "jobs", "Show the longest job"),
-    "other_queues_first": lambda _one, _facts: Remedy("Show the queues", "/queues"),
-    "jobs_ahead": lambda one, facts: (
-        Remedy("Show the queue", f"/queues/{quoted(facts.queue)}") if one.evidence.get("ahead") else None
+    **dict.fromkeys(("claims_stopped", "owner_silent", "sent_ahead"), ("Show the worker", "/workers/{worker}")),
+    **dict.fromkeys(
+        ("workflow_not_started", "workflow_stopped"), ("Start the workflow", "/workflows/{workflow}/act/start")
     ),
-    "waits_for_nodes": _nodes,
-    "waits_for_its_turn": _show("holder", "jobs", "Show that job"),
-    "store_refuses": lambda _one, _facts: Remedy("Show the store", "/store"),
-    "runs": lambda _one, facts: _act("Show its stack", "jobs", facts.id, "stacks"),
+    "queue_paused": ("Resume the queue", "/queues/{queue}/act/resume"),
+    "gate_closed": ("Show the limit", "/limits/{limit}"),
+    "all_busy": ("Show the longest job", "/jobs/{longest}"),
+    "other_queues_first": ("Show the queues", "/queues"),
+    "jobs_ahead": ("Show the queue", "/queues/{queue}"),
+    "waits_for_nodes": ("Show that job", "/jobs/{node}"),
+    "waits_for_its_turn": ("Show that job", "/jobs/{holder}"),
+    "store_refuses": ("Show the store", "/store"),
+    "runs": ("Show its stack", "/jobs/{id}/act/stacks"),
 }
+
+
+def _remedy(one: Reason, facts: WhyFacts) -> Remedy | None:
+    named = one.evidence
+    if one.code == "gate_closed" and named["closed_by"] == "paused":
+        value = str(named["value"])
+        fields = {} if value in ("", "*") else {"value": value}
+        return _act("Resume the limit", "limits", named["limit"], "resume", **fields)
+    if one.code == "waits_for_nodes" and "retry" in one.next_step:
+        return _act("Retry failed jobs", "workflows", named["workflow"], "retry")
+    words, path = _REMEDIES.get(one.code, ("", ""))
+    # A workflow that has ended is not started again, and a queue in which no job is ahead shows nothing.
+    if not path or ("workflow" in path and not one.next_step) or (one.code == "jobs_ahead" and not named.get("ahead")):
+        return None
+    names = {name: quoted(value) for name, value in named.items() if value}
+    try:
+        return Remedy(words, path.format_map(names | {"queue": quoted(facts.queue), "id": facts.id}), "/act/" in path)
+    except KeyError:
+        # What would be shown is not known.
+        return None
 
 
 def why_limit(whole: LimitState, rows: Sequence[LimitState]) -> WhyShown | None:

@@ -275,8 +275,7 @@ async def note(
 ) -> None:
     """Record an act of the visitor, and log it: verb, kind and name, and what came of it. The act is recorded after the
     store's reply to it, so that the record has that reply. A store that takes no record (it may be full) keeps no
-    visitor
-    from acting: the log has the act anyway.
+    visitor from acting: the log has the act anyway.
     """
     visitor = visitor_of(request)
     who = visitor.name if visitor else "?"
@@ -292,10 +291,13 @@ async def note(
         log.warning("an act is not in the record of acts: %s", error)
 
 
-async def note_and_refresh(
-    site: DashboardSite, request: Request, what: tuple[str, str, str], reply: str, count: int = 1, scope: str = ""
-) -> None:
+async def done(
+    site: DashboardSite, request: Request, what: tuple[str, str, str], reply: str, path: str, count: int = 1,
+    scope: str = "",
+) -> Response:  # fmt: skip
+    """Note an act, read anew what pages share, and show a page with the reply."""
     await asyncio.gather(note(site, request, what, reply, count, scope), site.refresh())
+    return to(request, path, site.redactor.text(reply))
 
 
 async def note_refused(site: DashboardSite, request: Request, path: str, why: str) -> None:
@@ -335,9 +337,8 @@ async def act(site: DashboardSite, request: Request) -> Response:
         said = await verbs[verb](site, name, form)
     except HeadraceError as error:
         said = failure_words(error)
-    await note_and_refresh(site, request, (verb, kind, name), said)
     gone = (kind, verb) in (("workflows", "delete"), ("jobs", "delete"), ("workers", "stop"))
-    return to(request, f"/{kind}" if gone else place, site.redactor.text(said))
+    return await done(site, request, (verb, kind, name), said, f"/{kind}" if gone else place)
 
 
 async def theme(_site: DashboardSite, request: Request) -> Response:
