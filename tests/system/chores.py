@@ -210,13 +210,6 @@ def rubbish(count: int) -> None:
     time.sleep(LONG)
 
 
-def nested(levels: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
 def tidy(how: str) -> int:
     """At its first start: learn of a shutdown, go on, and tidy up when that is over."""
     job = current_job()
@@ -257,21 +250,9 @@ def _tidied(how: str) -> None:
         time.sleep(LONG)
 
 
-def lead() -> None:
-    """Leave the runner's process group, as who wants to signal all that it starts; deaf to stops."""
-    os.setsid()
-    while True:
-        with contextlib.suppress(BaseException):
-            time.sleep(LONG)
-
-
 def leave_thread() -> int:
     threading.Thread(target=time.sleep, args=(LONG,), daemon=True).start()
     return threading.active_count()
-
-
-def grow(megabytes: int) -> int:
-    return len(b"x" * (megabytes << 20))
 
 
 def pid() -> int:
@@ -429,7 +410,7 @@ async def a_block(seconds: float) -> float:
 SYNC: tuple[Callable[..., Any], ...] = (
     measure, numbers, total, told, pair, echo, headers, heir, payloads, graft,
     add, nap, fenced, gate, beat, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
-    close_all, lead, leave_thread, grow, pid, rubbish, nested, tidy,
+    close_all, leave_thread, pid, rubbish, tidy,
 )  # fmt: skip
 ASYNC: tuple[Callable[..., Any], ...] = (
     a_numbers, a_total, a_headers, a_heir, a_payloads, a_graft,

@@ -12,7 +12,7 @@ from headrace import Headrace
 from tests.commands import Commands
 from tests.program import Worker
 from tests.servers import Server
-from tests.system.fleet import LONG_LEASE, Fleet
+from tests.system.fleet import LONG_LEASE, Fleet, NewFleet
 from tests.system.rolled import Rolled
 from tests.system.tap import Tap
 
@@ -86,7 +86,7 @@ def tap(server: Server, tmp_path: Path, fleet: Fleet) -> Iterator[Tap]:
 
 
 @pytest.fixture
-def new_fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
+def new_fleet(tmp_path: Path) -> Iterator[NewFleet]:
     """``new_fleet(url, **settings)``: workers on a server that the test made, or with other settings."""
     made: list[Fleet] = []
 

@@ -27,10 +27,12 @@ from headrace.testing import assert_invariants
 from tests.deadline import eventually
 from tests.nursery import nursery_of
 from tests.processes import below, dispatcher_of, group_of, lives
-from tests.servers import connect
+from tests.servers import Server, connect
 from tests.system.ledger import VARIABLE, Ledger
 
 PATIENCE = 60.0
+KINDS = ("process", "fork", "thread", "async")
+ALL = ",".join(KINDS)
 LEASE = 3.0
 """A worker that gets no processor for half of it stops its jobs. So where none waits for its end it may be long."""
 LONG_LEASE = 60.0
@@ -249,6 +251,10 @@ class Fleet:
 
     def __repr__(self) -> str:
         return "\n".join(repr(worker) for worker in self.workers) or "<no worker>"
+
+
+NewFleet = Callable[..., Fleet]
+NewServer = Callable[..., Server]
 
 
 def send(pids: list[int], number: int) -> None:

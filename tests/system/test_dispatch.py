@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from headrace.errors import JobFailed, NotFound, StateError
 from headrace.model.job import State
 from tests.servers import Server
-from tests.system.fleet import PATIENCE, Fleet, Worker
+from tests.system.fleet import PATIENCE, Fleet, NewFleet, Worker
 
 
 def in_order(fleet: Fleet, ids: dict[str, list[str]], *, apart: bool = True) -> None:
@@ -79,9 +78,7 @@ def test_ordered_jobs_of_one_key_run_one_at_a_time_whichever_worker_runs_them(fl
     fleet.check()
 
 
-def test_who_sleeps_is_woken_for_the_next_of_a_key(
-    server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path
-) -> None:
+def test_who_sleeps_is_woken_for_the_next_of_a_key(server: Server, new_fleet: NewFleet, tmp_path: Path) -> None:
     """The one before ended elsewhere, and the next renewal, which would tell as well, comes after the test."""
     fleet = new_fleet(server.url, lease=300)
     go = tmp_path / "go"
@@ -163,7 +160,7 @@ def test_threads_and_coroutines_are_resized_without_ending_what_runs(fleet: Flee
     assert [job.result(timeout=PATIENCE) for job in jobs] == [1] * 8
 
 
-def test_a_worker_tells_what_its_runners_do(server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path) -> None:
+def test_a_worker_tells_what_its_runners_do(server: Server, new_fleet: NewFleet, tmp_path: Path) -> None:
     fleet = new_fleet(server.url, lease=9.0)
     worker = fleet.worker(processes=2, recycle_jobs=3)
     for _ in range(3):
@@ -230,7 +227,7 @@ def test_a_broadcast_waits_for_a_runner_and_ends_with_its_worker(fleet: Fleet, t
 
 
 def test_one_that_has_no_room_leaves_what_it_passes_over_to_one_that_has(
-    server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path
+    server: Server, new_fleet: NewFleet, tmp_path: Path
 ) -> None:
     """The next renewal, which would tell as well, comes after the test."""
     fleet = new_fleet(server.url, lease=300)

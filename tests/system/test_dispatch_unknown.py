@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headrace.model.job import State
-from tests.system.fleet import Fleet
+from tests.system.fleet import Fleet, NewFleet
 
 
 @pytest.fixture
@@ -64,9 +63,7 @@ def test_while_the_new_worker_is_full_its_jobs_wait_and_nobody_is_busy_with_them
     fleet.check()
 
 
-def test_a_job_whose_queue_is_served_by_old_code_only_stays_parked_and_says_so(
-    new_fleet: Callable[..., Fleet], url: str
-) -> None:
+def test_a_job_whose_queue_is_served_by_old_code_only_stays_parked_and_says_so(new_fleet: NewFleet, url: str) -> None:
     fleet = new_fleet(url, lease=3)
     fleet.worker(queues="mail")
     knower = fleet.worker(kinds="async")

@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from tests.proxy import Proxy
 from tests.scripts.stage import KEEP, Stage
 from tests.servers import Server
 from tests.system import storm_app
-from tests.system.fleet import Fleet
+from tests.system.fleet import NewFleet, NewServer
 from tests.system.ledger import VARIABLE, Ledger
 from tests.system.storm import Producer
 from tests.system.storm_app import app
@@ -34,7 +33,6 @@ from tests.system.test_lost_replication import following
 from tests.system.test_soak import SEED, say
 
 pytestmark = pytest.mark.system
-NewServer = Callable[..., Server]
 FAR = 4_000_000_000_000_000
 # A queue that no worker serves yet.
 QUIET = "quiet"
@@ -174,7 +172,7 @@ def test_a_thousand_faults_are_found_under_load_and_nothing_else(new_server: New
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_failover_in_the_middle_of_a_repair_repairs_nothing_twice(
-    new_server: NewServer, new_fleet: Callable[..., Fleet], tmp_path: Path
+    new_server: NewServer, new_fleet: NewFleet, tmp_path: Path
 ) -> None:
     primary = new_server(tcp=True, config={"repl-diskless-sync-delay": "0"})
     replica, keys, client = following(new_server, primary), Keys(), primary.client()

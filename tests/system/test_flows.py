@@ -12,14 +12,10 @@ from headrace import Flow
 from headrace.model.job import State
 from headrace.model.workflow import NodeRecord, Policy, WorkflowState
 from headrace.workflows.run import WorkflowRun
-from tests.servers import Server, connect
+from tests.servers import connect
 from tests.system.chaos import BUDGET, Chaos
-from tests.system.fleet import Fleet
+from tests.system.fleet import KINDS, Fleet, NewFleet, NewServer
 from tests.system.tap import Tap
-
-KINDS = ("process", "fork", "thread", "async")
-NewFleet = Callable[..., Fleet]
-NewServer = Callable[..., Server]
 
 
 def create(fleet: Fleet, function: Callable[..., object], *args: Any, name: str = "", **options: Any) -> WorkflowRun:

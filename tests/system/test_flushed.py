@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from headrace.model.job import State
 from headrace.protocol.keys import SCHEMA
-from tests.servers import Server
-from tests.system.fleet import Fleet
-
-NewFleet = Callable[..., Fleet]
-NewServer = Callable[..., Server]
+from tests.system.fleet import NewFleet, NewServer
 
 
 def test_a_worker_marks_the_layout_of_a_store_that_lost_everything(new_server: NewServer, new_fleet: NewFleet) -> None:

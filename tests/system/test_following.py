@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
 from tests.servers import Server
-from tests.system.fleet import PATIENCE, Fleet
+from tests.system.fleet import PATIENCE, Fleet, NewFleet
 
 # Of each job the ids of those that it follows.
 Graph = dict[str, list[str]]
@@ -53,9 +52,7 @@ def test_kills_leave_none_behind_and_none_before_its_time(fleet: Fleet) -> None:
     fleet.check()
 
 
-def test_a_worker_of_another_queue_is_woken_at_once(
-    server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path
-) -> None:
+def test_a_worker_of_another_queue_is_woken_at_once(server: Server, new_fleet: NewFleet, tmp_path: Path) -> None:
     """The next renewal, which would tell as well, comes after the test."""
     fleet = new_fleet(server.url, lease=300)
     go = tmp_path / "go"

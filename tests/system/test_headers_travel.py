@@ -5,9 +5,8 @@ from __future__ import annotations
 from headrace import Flow
 from headrace.model.job import State
 from headrace.model.workflow import WorkflowState
-from tests.system.fleet import Fleet
+from tests.system.fleet import KINDS, Fleet
 
-KINDS = ("process", "fork", "thread", "async")
 MINE = {"tenant": "a", "trace": "t"}
 
 

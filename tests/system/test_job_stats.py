@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.clusters import clock_shim
 from tests.servers import Server
-from tests.system.fleet import Fleet
+from tests.system.fleet import Fleet, NewFleet, NewServer
 
 
 def test_workers_tell_what_became_of_jobs(fleet: Fleet) -> None:
@@ -45,7 +44,7 @@ def test_workers_tell_what_became_of_jobs(fleet: Fleet) -> None:
 
 
 def test_counts_land_where_the_servers_clock_says(
-    new_server: Callable[..., Server], new_fleet: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch
+    new_server: NewServer, new_fleet: NewFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They landed where the clock of the worker's machine said, and the job's arrival elsewhere."""
     monkeypatch.setattr(Server, "environment", {"LD_PRELOAD": str(clock_shim()), "HR_CLOCK": "-7200"})

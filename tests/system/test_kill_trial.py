@@ -6,7 +6,6 @@ What ran is told by the ledger and by locks of the kernel, never by the store th
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,8 @@ from headrace.model.ids import tick_of
 from headrace.tasks.job_handle import Job
 from tests.servers import Server, connect
 from tests.system.chaos import BUDGET, Chaos, verdict
-from tests.system.fleet import Fleet
+from tests.system.fleet import Fleet, NewFleet, NewServer
 from tests.system.test_soak import SEED, say
-
-NewFleet = Callable[..., Fleet]
-NewServer = Callable[..., Server]
 
 # Of the limit "paced": starts, microseconds, and how much shorter a window may be that has more.
 STARTS, PER, SLACK = 20, 1_000_000, 10_000

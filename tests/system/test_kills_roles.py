@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -13,9 +12,7 @@ from headrace.errors import JobFailed
 from headrace.model.job import State
 from tests.processes import lives
 from tests.servers import Server
-from tests.system.fleet import LEASE, LONG_LEASE, Fleet, Worker, send
-
-NewFleet = Callable[..., Fleet]
+from tests.system.fleet import LEASE, LONG_LEASE, Fleet, NewFleet, Worker, send
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,7 @@ from headrace.model.job_record import Record
 from headrace.protocol import produce
 from headrace.tasks.job_handle import Job
 from tests.servers import Server
-from tests.system.fleet import Fleet
-
-NewFleet = Callable[..., Fleet]
-KINDS = ("process", "fork", "thread", "async")
-ALL = ",".join(KINDS)
+from tests.system.fleet import ALL, KINDS, Fleet, NewFleet
 
 
 def works_on(fleet: Fleet) -> None:

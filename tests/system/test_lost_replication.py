@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,10 +14,9 @@ from headrace.errors import JobNotFound, NotConfirmed, StoreUnavailable
 from tests.deadline import eventually
 from tests.proxy import Proxy
 from tests.servers import Server
-from tests.system.fleet import Fleet
+from tests.system.fleet import Fleet, NewFleet, NewServer
 from tests.system.history import GONE, History, Wanted, breaches
 
-NewServer = Callable[..., Server]
 LEASE = 3.0
 
 
@@ -61,7 +59,7 @@ class Producer:
 @pytest.mark.timeout(240)
 def test_a_failover_loses_no_job_that_was_confirmed(
     new_server: NewServer,
-    new_fleet: Callable[..., Fleet],
+    new_fleet: NewFleet,
     monkeypatch: pytest.MonkeyPatch,
     durability: str,
     shards: int,

@@ -17,10 +17,8 @@ from headrace.model.job import State
 from headrace.model.job_record import Record
 from headrace.tasks.job_handle import Job
 from tests.servers import Server
-from tests.system.fleet import Fleet
+from tests.system.fleet import Fleet, NewFleet, NewServer
 
-NewFleet = Callable[..., Fleet]
-NewServer = Callable[..., Server]
 LEASE = 3.0
 
 

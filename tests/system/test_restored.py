@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,14 @@ import pytest
 from headrace.protocol.keys import Keys
 from tests.commands import Commands
 from tests.servers import Server
-from tests.system.fleet import Fleet
+from tests.system.fleet import NewFleet, NewServer
 
-NewFleet = Callable[..., Fleet]
 HOUR = 3600
 
 
 @pytest.mark.parametrize("live", ["park", "run"])
 def test_no_worker_claims_from_an_old_copy_before_the_word(
-    new_server: Callable[..., Server], new_fleet: NewFleet, tmp_path: Path, live: str
+    new_server: NewServer, new_fleet: NewFleet, tmp_path: Path, live: str
 ) -> None:
     server, keys = new_server(), Keys()
     fleet = new_fleet(server.url, lease=6.0)

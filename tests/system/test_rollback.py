@@ -21,11 +21,9 @@ from headrace.model.workflow import WorkflowState
 from headrace.tasks.job_handle import Job
 from headrace.workflows.run import WorkflowRun
 from tests.servers import Server
-from tests.system.fleet import LONG_LEASE, Fleet, send
+from tests.system.fleet import LONG_LEASE, Fleet, NewFleet, NewServer, send
 from tests.system.test_flows import create, states
 
-NewFleet = Callable[..., Fleet]
-NewServer = Callable[..., Server]
 SEED = int(os.environ.get("HR_SEED", "20251"))
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from headrace import Every
 from headrace.model.ids import run_id_of, tick_of
 from headrace.protocol.ticks import TickRecord
 from tests.deadline import eventually
 from tests.servers import Server
-from tests.system.fleet import Fleet
+from tests.system.fleet import Fleet, NewFleet
 
 SECOND = 1_000_000
 
@@ -45,7 +44,7 @@ def test_an_idle_worker_wakes_for_each_tick(fleet: Fleet) -> None:
     assert schedule.delete()
 
 
-def test_a_schedule_of_code_is_declared_by_its_worker(new_fleet: Callable[..., Fleet], server: Server) -> None:
+def test_a_schedule_of_code_is_declared_by_its_worker(new_fleet: NewFleet, server: Server) -> None:
     fleet = new_fleet(server.url)
     fleet.worker(kinds="process", environ={"HR_EVERY": "1"})
     rows = ticked(fleet, "code", 2)
@@ -58,7 +57,7 @@ def test_a_schedule_of_code_is_declared_by_its_worker(new_fleet: Callable[..., F
     assert again.alive
 
 
-def test_a_schedule_of_code_may_outlive_its_last_tick(new_fleet: Callable[..., Fleet], server: Server) -> None:
+def test_a_schedule_of_code_may_outlive_its_last_tick(new_fleet: NewFleet, server: Server) -> None:
     """Else no program of this code would start once ``until`` has passed."""
     fleet = new_fleet(server.url)
     worker = fleet.worker(kinds="process", environ={"HR_EVERY": "1", "HR_UNTIL": f"{time.time() - 3600:.0f}"})

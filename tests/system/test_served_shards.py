@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from headrace.tasks.job_handle import Job
 from headrace.testing import assert_invariants
 from tests.proxy import Proxy
 from tests.servers import Server, connect
-from tests.system.fleet import LONG_LEASE, Fleet
+from tests.system.fleet import LONG_LEASE, Fleet, NewFleet
 
 SHARDS = 3
 
@@ -67,7 +67,7 @@ class Spread:
 
 
 @pytest.fixture
-def spread(new_fleet: Callable[..., Fleet], server: Server) -> Iterator[Spread]:
+def spread(new_fleet: NewFleet, server: Server) -> Iterator[Spread]:
     """Three shards on one server."""
     made = Spread(new_fleet(server.url, lease=LONG_LEASE), [server.url] * SHARDS)
     yield made
@@ -99,24 +99,8 @@ def test_one_worker_runs_the_jobs_of_all_shards_once_each(spread: Spread) -> Non
     spread.check()
 
 
-def test_what_a_killed_worker_held_at_each_shard_runs_at_another(spread: Spread, tmp_path: Path) -> None:
-    path = tmp_path / "go"
-    jobs = [job for n in range(SHARDS) for job in spread.enqueue(n, "process.gate", [(str(path),)])]
-    first = spread.worker(processes=3, settings={"lease": 2})
-    for job in jobs:
-        spread.fleet.started(job)
-    first.kill("worker")
-    spread.worker(processes=3, settings={"lease": 2})
-    for job in jobs:
-        spread.fleet.started(job, 2)
-    path.touch()
-    spread.ended(jobs)
-    assert {job.state for job in jobs} == {"succeeded"}
-    spread.check()
-
-
 @pytest.fixture
-def servers(new_fleet: Callable[..., Fleet]) -> Iterator[tuple[Spread, list[Server]]]:
+def servers(new_fleet: NewFleet) -> Iterator[tuple[Spread, list[Server]]]:
     """A shard on each of three servers."""
     made = [Server() for _ in range(SHARDS)]
     spread = Spread(new_fleet(made[0].url, lease=2.0), [one.url for one in made])
@@ -156,7 +140,7 @@ def test_a_server_that_stands_still_stops_its_own_jobs_only(
     spread.check()
 
 
-def test_a_slow_and_a_silent_server_hold_up_no_job_of_another_shard(new_fleet: Callable[..., Fleet]) -> None:
+def test_a_slow_and_a_silent_server_hold_up_no_job_of_another_shard(new_fleet: NewFleet) -> None:
     """Of the second each reply takes a second; the third stops for ever."""
     with contextlib.ExitStack() as stack:
         made = [Server(tcp=True) for _ in range(SHARDS)]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from tests.servers import Server
 from tests.store.test_credentials import rotate
-from tests.system.fleet import Fleet
+from tests.system.fleet import NewFleet, NewServer
 
 
 def brief() -> tuple[str, str, float]:
@@ -15,7 +13,7 @@ def brief() -> tuple[str, str, float]:
 
 
 def test_a_worker_goes_on_after_its_password_has_changed(
-    new_server: Callable[..., Server], new_fleet: Callable[..., Fleet], tmp_path: Path
+    new_server: NewServer, new_fleet: NewFleet, tmp_path: Path
 ) -> None:
     server, file = new_server(), tmp_path / "password"
     rotate(client := server.client(), "first")
@@ -31,9 +29,7 @@ def test_a_worker_goes_on_after_its_password_has_changed(
     fleet.check()
 
 
-def test_a_worker_connects_anew_before_its_credentials_end(
-    new_server: Callable[..., Server], new_fleet: Callable[..., Fleet]
-) -> None:
+def test_a_worker_connects_anew_before_its_credentials_end(new_server: NewServer, new_fleet: NewFleet) -> None:
     server = new_server()
     rotate(client := server.client(), "first")
     fleet = new_fleet(server.url)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.proxy import Proxy
 from tests.servers import Server
-from tests.system.fleet import LEASE, Fleet
+from tests.system.fleet import LEASE, NewFleet, NewServer
 
 
 @pytest.fixture
-def proxied(new_server: Callable[..., Server]) -> Iterator[tuple[Server, Proxy]]:
+def proxied(new_server: NewServer) -> Iterator[tuple[Server, Proxy]]:
     server = new_server(tcp=True)
     with Proxy(server) as proxy:
         yield server, proxy
 
 
 def test_two_starts_of_a_job_never_overlap_when_one_workers_network_falls_silent(
-    proxied: tuple[Server, Proxy], new_fleet: Callable[..., Fleet], tmp_path: Path
+    proxied: tuple[Server, Proxy], new_fleet: NewFleet, tmp_path: Path
 ) -> None:
     server, proxy = proxied
     # The worker that is not cut off must keep its own, however busy the machine is.

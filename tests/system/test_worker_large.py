@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from tests.system.fleet import Fleet
+from tests.system.fleet import Fleet, NewFleet
 
 SIZE = 700_000
 
@@ -22,9 +21,7 @@ def test_large_arguments_sent_ahead_arrive_whole_and_a_busy_job_holds_none_up(fl
     assert fleet.ledger.counts("S") == {job.id: 1 for job in [*small, slow, *large]}
 
 
-def test_a_worker_says_which_kind_of_its_runners_is_busy(
-    new_fleet: Callable[..., Fleet], url: str, tmp_path: Path
-) -> None:
+def test_a_worker_says_which_kind_of_its_runners_is_busy(new_fleet: NewFleet, url: str, tmp_path: Path) -> None:
     """By the sum alone, two long jobs in both processes looked like a worker that claims nothing: 100 slots are free."""
     gate, fleet = tmp_path / "gate", new_fleet(url, lease=10.0)
     fleet.worker(kinds="process,async", processes=2, concurrency=100)

@@ -7,10 +7,9 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -18,7 +17,7 @@ import pytest
 
 from tests.deadline import eventually
 from tests.processes import below, lives
-from tests.program import TASKS, Program
+from tests.program import TASKS, Program, Worker
 from tests.servers import Server
 
 pytestmark = pytest.mark.system
@@ -36,64 +35,29 @@ os.fork = refuse
 """
 
 
-class Worker:
-    """A worker with a chosen stderr, ended with the test."""
-
-    def __init__(self, process: subprocess.Popen[str], said: Path) -> None:
-        self.process = process
-        self.said = said
-
-    def url(self) -> str:
-        """Where it says that Prometheus is answered."""
-
-        def told() -> str:
-            lines = [line.split() for line in self.said.read_text().splitlines()]
-            return next((words[1] for words in lines if words[:1] == ["metrics"]), "")
-
-        return eventually(told, 60, what=f"an address in {self.said}")
-
-    def answering(self) -> int:
-        """The process that answers: it holds the port."""
-        port = int(self.url().rpartition(":")[2].partition("/")[0])
-
-        def holds(process: psutil.Process) -> bool:
-            # A supervisor holds it too; a runner or dispatcher may, for a moment, until it has closed what is not its own.
-            try:
-                return not process.children() and any(
-                    one.laddr.port == port for one in process.net_connections("tcp") if one.status == "LISTEN"
-                )
-            except psutil.NoSuchProcess:
-                return False
-
-        def found() -> int:
-            holders = [child.pid for child in below(self.process.pid) if holds(child)]
-            return holders[0] if len(holders) == 1 else 0
-
-        return eventually(found, 60, what="one process that holds the socket, and no other")
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-        self.process.wait(60)
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
+def url_of(worker: Worker) -> str:
+    """Where it says that Prometheus is answered."""
+    return worker.says("  metrics").split()[1]
 
 
-@pytest.fixture
-def worker(headrace: Program, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
-    started: list[Worker] = []
+def answering(worker: Worker) -> int:
+    """The process that answers: it holds the port."""
+    port = int(url_of(worker).rpartition(":")[2].partition("/")[0])
 
-    def start(*arguments: str) -> Worker:
-        said = tmp_path / f"said-{len(started)}"
-        with said.open("w") as err:
-            process = headrace.start("worker", "tasks:app", "--processes", "1", *arguments, stderr=err)
-        started.append(Worker(process, said))
-        return started[-1]
+    def holds(process: psutil.Process) -> bool:
+        # A supervisor holds it too; a runner or dispatcher may, for a moment, until it has closed what is not its own.
+        try:
+            return not process.children() and any(
+                one.laddr.port == port for one in process.net_connections("tcp") if one.status == "LISTEN"
+            )
+        except psutil.NoSuchProcess:
+            return False
 
-    yield start
-    for one in started:
-        one.stop()
+    def found() -> int:
+        holders = [child.pid for child in below(worker.process.pid) if holds(child)]
+        return holders[0] if len(holders) == 1 else 0
+
+    return eventually(found, 60, what="one process that holds the socket, and no other")
 
 
 def ask(url: str) -> str:
@@ -102,7 +66,7 @@ def ask(url: str) -> str:
 
 
 def test_it_tells_what_became_of_jobs_and_what_a_queue_wants(headrace: Program, worker: Callable[..., Worker]) -> None:
-    url = worker("--metrics", "0").url()
+    url = url_of(worker("--metrics", "0"))
     assert url.startswith("http://127.0.0.1:")
     assert "headrace_workers" in ask(url)
     headrace("enqueue", "tasks.add", "1", "--wait")
@@ -154,27 +118,27 @@ def test_the_process_that_answers_is_replaced_when_it_dies_and_jobs_do_not_notic
     full = tmp_path / "full"
     headrace.write("tasks", TASKS + FULL)
     one = worker("--metrics", "127.0.0.1:0")
-    before = one.answering()
+    before = answering(one)
     os.kill(before, signal.SIGKILL)
     # The socket is still there: a request waits for the next one.
-    assert "headrace_workers 1.0" in ask(one.url())
-    first = one.answering()
+    assert "headrace_workers 1.0" in ask(url_of(one))
+    first = answering(one)
     assert first != before
     # Though it cannot be forked at first. The runner is there: later it could not be forked either.
     headrace("enqueue", "tasks.add", "1", "--wait")
     full.touch()
     os.kill(first, signal.SIGKILL)
-    eventually(lambda: "cannot fork a process" in one.said.read_text(), 60)
+    one.says("cannot fork a process")
     headrace("enqueue", "tasks.add", "1", "--wait")
     full.unlink()
-    assert "headrace_workers 1.0" in ask(one.url())
+    assert "headrace_workers 1.0" in ask(url_of(one))
 
 
 def test_it_ends_with_a_killed_worker(worker: Callable[..., Worker]) -> None:
     one = worker("--metrics", "0")
-    answering, url = psutil.Process(one.answering()), one.url()
+    server, url = psutil.Process(answering(one)), url_of(one)
     everyone = below(one.process.pid)
-    assert answering in everyone
+    assert server in everyone
     one.process.kill()
     one.process.wait(60)
     # The others, too: a dispatcher that outlives its supervisor for a moment is no worker of the next test.
@@ -189,12 +153,12 @@ def test_a_store_that_is_away_is_a_failed_scrape(
     server = new_server(append_only=True)
     headrace.environment |= {"HEADRACE_URL": server.url}
     one = worker("--metrics", "0")
-    assert "headrace_workers" in ask(one.url())
+    assert "headrace_workers" in ask(url_of(one))
     server.kill()
-    eventually(lambda: refusal(one.url()) == (503, True), 60)
+    eventually(lambda: refusal(url_of(one)) == (503, True), 60)
     server.start()
-    eventually(lambda: "headrace_workers 1.0" in ask(one.url()), 60)
-    assert "Traceback" not in one.said.read_text()
+    eventually(lambda: "headrace_workers 1.0" in ask(url_of(one)), 60)
+    assert "Traceback" not in "".join(one.lines)
     one.stop()  # before its server, which it would look for
 
 

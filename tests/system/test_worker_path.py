@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,14 @@ from headrace.model.job import State
 from headrace.protocol.operations import resume
 from headrace.tasks.job_handle import Job
 from tests.servers import Server
-from tests.system.fleet import Fleet
+from tests.system.fleet import ALL, KINDS, Fleet, NewFleet
 
-KINDS = ("process", "fork", "thread", "async")
-ALL = ",".join(KINDS)
 BRIEF = 3.0
 """A lease that is renewed often, for tests that wait for that and run nothing which its end would harm."""
 
 
 def test_one_worker_does_all_that_a_job_may_ask_in_each_kind(
-    server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path
+    server: Server, new_fleet: NewFleet, tmp_path: Path
 ) -> None:
     """The next renewal of the lease, which tells what is due as well, comes after the test."""
     fleet = new_fleet(server.url, lease=300)

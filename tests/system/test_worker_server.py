@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,8 @@ import pytest
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
 from tests.servers import NAMES, Server
-from tests.system.fleet import Fleet
+from tests.system.fleet import Fleet, NewFleet, NewServer
 from tests.system.test_soak import say
-
-NewFleet = Callable[..., Fleet]
-NewServer = Callable[..., Server]
 
 
 @pytest.fixture

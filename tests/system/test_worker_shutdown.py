@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headrace.model.job import State
 from tests.servers import Server
-from tests.system.fleet import LONG_LEASE, Fleet, send
-
-NewFleet = Callable[..., Fleet]
-KINDS = ("process", "fork", "thread", "async")
-ALL = ",".join(KINDS)
+from tests.system.fleet import ALL, KINDS, LONG_LEASE, Fleet, NewFleet, send
 
 
 def test_what_runs_is_finished_and_nothing_else_is_begun(fleet: Fleet, tmp_path: Path) -> None:
