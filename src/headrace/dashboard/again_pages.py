@@ -135,7 +135,7 @@ def changes_of(
 async def edit(site: DashboardSite, request: Request) -> Response:
     record, found = await _stored(site, request.path_params["id"])
     fields = shown_arguments(found, site.redactor, record.secrets)
-    return await _page(site, request, record.task, fields, {}, record=record)
+    return await _job_form(site, request, record.task, fields, {}, record=record)
 
 
 async def begin(site: DashboardSite, request: Request) -> Response:
@@ -145,14 +145,14 @@ async def begin(site: DashboardSite, request: Request) -> Response:
     changes, typed = changes_of(found, form, site.redactor, record.secrets)
     if any(one.problem for one in typed):
         problem = "Nothing was done: an argument cannot be read."
-        return await _page(site, request, record.task, typed, form, problem, record)
+        return await _job_form(site, request, record.task, typed, form, problem, record)
     try:
         # The form has a request id, so one that is sent twice makes one job.
         job = await site.app.jobs.aagain(id, changes, request_id=form.get("request"))
     except errors.HeadraceError as error:
         said = failure_words(error)
         await note(site, request, ("again", "jobs", id), said)
-        return await _page(site, request, record.task, typed, form, site.redactor.text(said), record)
+        return await _job_form(site, request, record.task, typed, form, site.redactor.text(said), record)
     said = f"Job {job.id} is {id} again" + (f", with another {', '.join(changes)}." if changes else ".")
     if not job.fresh:
         said = f"Job {job.id} was made before: this makes no other."
@@ -164,11 +164,10 @@ async def _stored(site: DashboardSite, id: str) -> tuple[Record, dict[str, Any]]
     return record, arguments_of(record, site.app.jobs.reader(record.task)).by_name
 
 
-async def _page(
+async def _job_form(
     site: DashboardSite, request: Request, task: str, arguments: list[ArgumentField] | None, form: Mapping[str, str],
     problem: str = "", record: Record | None = None,
 ) -> Response:  # fmt: skip
-    """The form of a new job, or of that of a ``record`` again."""
     title, back = f"New job of {task}" if task else "New job", "/jobs"
     if record is not None:
         title, back = f"Run {task or 'it'} again", f"/jobs/{record.id}"
@@ -217,7 +216,7 @@ def _typed(parameters: Sequence[ArgumentField]) -> bytes:
 async def new(site: DashboardSite, request: Request) -> Response:
     """The form of a new job, typed from the signature of its task."""
     task = request.query_params.get("task", "").strip()
-    return await _page(site, request, task, parameters_of(site, task, {}), {})
+    return await _job_form(site, request, task, parameters_of(site, task, {}), {})
 
 
 async def make(site: DashboardSite, request: Request) -> Response:
@@ -237,7 +236,7 @@ async def make(site: DashboardSite, request: Request) -> Response:
     except (errors.HeadraceError, ValueError) as error:
         said = failure_words(error) if isinstance(error, errors.HeadraceError) else f"Nothing was done: {error}"
         await note(site, request, ("enqueue", "tasks", task[:200]), said)
-        return await _page(site, request, task, parameters, form, site.redactor.text(said))
+        return await _job_form(site, request, task, parameters, form, site.redactor.text(said))
     said = f"Job {job.id} was made." if job.fresh else f"Job {job.id} was made before: this makes no other."
     return await done(site, request, ("enqueue", "tasks", task), said, f"/jobs/{job.id}")
 

@@ -28,7 +28,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from headrace import __version__
-from headrace.admin.alarms import AlarmRecord, Alarms
 from headrace.admin.documents import signal_name
 from headrace.app import Headrace
 from headrace.dashboard import figures, values_shown
@@ -36,15 +35,12 @@ from headrace.dashboard.figures import Course, LiveFrame, TaskFigures, TimeRange
 from headrace.dashboard.values_shown import Sight, document_answer, has_rows, quoted_base, quoted_path
 from headrace.dashboard.visitors import SAFE, TokenLogin, Visitor, root_of, theme_of
 from headrace.errors import OptionsError
-from headrace.model.environment import Sight as ServerSight
 from headrace.model.hidden_values import NAMES, Redactor
 from headrace.model.ids import check_name, is_flow
 from headrace.model.notation import size
 from headrace.picture import View
 from headrace.picture.svg import SECONDS
-from headrace.protocol.operations import server_info
 from headrace.protocol.script import Call
-from headrace.protocol.stats_calls import peek
 from headrace.store.client import Client, JointReads, Steps, adriven
 
 DRAWING = 30.0  # seconds that a layout may take altogether, on a machine that has much else to do
@@ -301,16 +297,8 @@ class DashboardSite:
     async def table(self, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:
         return await self.reading(("table", span.name, kind), lambda: figures.table(self.app, self.counts, span, kind))
 
-    async def server(self) -> ServerSight | None:
-        """What the store's server says of itself, some seconds old at most; None: it does not tell us."""
-        return await self.reading(("server",), lambda: self.client.arun(server_info(self.client.keys)))
-
-    async def lost(self) -> int:
-        return (await self.reading(("lost",), lambda: self.counts.arun(peek(self.counts.keys)), 30)).lost
-
-    async def raised(self) -> list[AlarmRecord]:
-        """Alarms that are raised, as known within ten seconds."""
-        return [one for one in await self.reading(("alarms",), Alarms(self.client).apage, 10) if one.state.raised_us]
+    async def recent(self, key: str, call: Call[T], age: float = AGE) -> T:
+        return await self.reading((key,), lambda: self.client.arun(call), age)
 
     async def refresh(self) -> None:
         self._readings.clear()
@@ -355,7 +343,7 @@ class DashboardSite:
         said = "" if POLL in request.headers else unquote(request.cookies.get(SAID, ""))
         shown: dict[str, Any] = {
             "template": template,
-            "title": _title(path_of(request)),
+            "title": _title_of_path(path_of(request)),
             "typed": "",
             "frame": None,
             "visitor": visitor,
@@ -391,8 +379,7 @@ def base_of(request: Request) -> str:
     return quoted_base(str(request.scope.get("root_path", "")))
 
 
-def _title(path: str) -> str:
-    """The title of a page that gives no other: the name in its path, and the list that it is of."""
+def _title_of_path(path: str) -> str:
     kind, _, name = path.strip("/").partition("/")
     word = kind.capitalize() or "Overview"
     return f"{values_shown.cut(name, 60)} · {word}" if name else word

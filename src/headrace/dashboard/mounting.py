@@ -179,18 +179,17 @@ class Dashboard:
                 message["headers"] = [*message["headers"], *self._headers, (b"cache-control", keeping)]
             await send(message)
 
-        response = await self._gate(request)
+        response = await self._refused(request)
         if response is None:
             try:
                 # A copy: a mount changes what it is given, and the page of an error needs it as it was.
                 await self._router(dict(request.scope), receive, with_headers)
                 return
             except (HTTPException, HeadraceError, TimeoutError, OSError) as error:
-                response = self._failed(request, error)
+                response = self._page_of_error(request, error)
         await response(request.scope, receive, with_headers)
 
-    def _failed(self, request: Request, error: Exception) -> Response:
-        """The page that says why another one could not be made."""
+    def _page_of_error(self, request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
             other = _by_the_slash(request) if error.status_code == 404 else None
             return other or self._problem(request, error.status_code, error.detail)
@@ -204,8 +203,7 @@ class Dashboard:
         # The request cannot be made, or its object is not there.
         return self._problem(request, 400 if isinstance(error, OptionsError) else 404, str(error))
 
-    async def _gate(self, request: Request) -> Response | None:
-        """Why a request goes no further; None: it does."""
+    async def _refused(self, request: Request) -> Response | None:
         reason = refusal(request, self._hosts)
         if reason:
             log.warning("refused %s %s: %s", request.method, path_of(request), reason)
@@ -222,13 +220,12 @@ class Dashboard:
                 return RedirectResponse(f"{base_of(request)}/login", 303)
             return self._problem(request, 401 if self._site.login else 403, "You are not let in here.")
         request.scope["headrace.visitor"] = visitor
-        why = self._denied(request, path, visitor)
+        why = self._reason_to_deny(request, path, visitor)
         if why and request.method not in SAFE:
             await page_verbs.note_refused(self._site, request, path, why)
         return self._problem(request, 403, why) if why else None
 
-    def _denied(self, request: Request, path: str, visitor: Visitor) -> str:
-        """Why a visitor may not do what a request asks for; empty: the visitor may."""
+    def _reason_to_deny(self, request: Request, path: str, visitor: Visitor) -> str:
         sends = path == again_pages.PATH
         if not sends and not visitor.looks:
             return f"A producer may only send jobs: POST {again_pages.PATH}."

@@ -355,7 +355,6 @@ async def theme(_site: DashboardSite, request: Request) -> Response:
 
 
 async def stacks(site: DashboardSite, request: Request) -> Response:
-    """What each runner of a worker does at this moment, or that of one job."""
     ((part, name),) = request.path_params.items()
     kind = "jobs" if part == "id" else "workers"
     what, back = ("stacks", kind, name), f"/{kind}/{quoted(name)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, tzinfo
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec.structs import asdict
@@ -18,13 +18,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin import documents
+from headrace.admin.alarms import Alarms
 from headrace.admin.event_log import ActLog
 from headrace.admin.job_paging import stream_position
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import LoadQuestion
 from headrace.admin.workers import named
 from headrace.dashboard import figures, needs
-from headrace.dashboard.dashboard_site import AGE, DashboardSite, name_in
+from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.figures import NORMAL, SPANS, LiveFrame, TimeRange, figures_document, read_frame
 from headrace.dashboard.job_pages import Cause, cause_document, newest_causes
 from headrace.dashboard.values_shown import duration, link, quoted
@@ -37,6 +38,7 @@ from headrace.protocol.index_pages import WALK, Slice, walk
 from headrace.protocol.keys import SCHEMA
 from headrace.protocol.limit_verbs import read_limits
 from headrace.protocol.overviews import QueueFacts, store_load, why
+from headrace.protocol.stats_calls import peek
 from headrace.protocol.ticks import HISTORY, ScheduleRecord
 from headrace.schedules.schedule_handle import schedule_document, tick_document, upcoming
 from headrace.schedules.timetables import read_timing, time_of
@@ -61,13 +63,20 @@ def span_of(request: Request) -> TimeRange:
 
 
 async def overview(site: DashboardSite, request: Request) -> Response:
-    span = span_of(request)
-    frame, course, lines, tasks, server, (lost, raised, died, acts) = await asyncio.gather(
-        site.frames.get(), site.course(span), site.course(span, "queues"), site.table(span), site.server(),
-        asyncio.gather(site.lost(), site.raised(), _told(site, "deaths", DEATHS, AGE), _told(site, "acts", ACTS, 10)),
+    span, keys = span_of(request), site.client.keys
+    frame, course, lines, tasks, server, (lost, alarms, died, acts) = await asyncio.gather(
+        site.frames.get(), site.course(span), site.course(span, "queues"), site.table(span),
+        site.recent("server", operations.server_info(keys)),
+        asyncio.gather(
+            site.reading(("lost",), lambda: site.counts.arun(peek(site.counts.keys)), 30),
+            site.reading(("alarms",), Alarms(site.client).apage, 10),
+            site.recent("deaths", operations.told(keys, "deaths", DEATHS)),
+            site.recent("acts", operations.told(keys, "acts", ACTS), 10),
+        ),
     )  # fmt: skip
-    deaths, told = [event_of(*row) for row in died], [act_of(*row) for row in acts]
-    found, seen = needs.needs(frame, tasks, server, lost, raised, deaths, told), frame.overview
+    raised = [one for one in alarms if one.state.raised_us]
+    deaths, told = [event_of(*row) for row in died.rows], [act_of(*row) for row in acts.rows]
+    found, seen = needs.needs(frame, tasks, server, lost.lost, raised, deaths, told), frame.overview
 
     def document() -> dict[str, Any]:
         return {
@@ -90,20 +99,13 @@ async def overview(site: DashboardSite, request: Request) -> Response:
     )  # fmt: skip
 
 
-async def _told(
-    site: DashboardSite, line: Literal["acts", "deaths"], rows: int, age: float
-) -> Sequence[tuple[str, dict[str, str]]]:
-    call = operations.told(site.client.keys, line, rows)
-    return (await site.reading((line,), lambda: site.client.arun(call), age)).rows
-
-
 async def queues(site: DashboardSite, request: Request) -> Response:
     span, after = span_of(request), request.query_params.get("after")
     # How many jobs of each queue run now is the load.
     frame, table, load = await asyncio.gather(
         site.frames.get(),
         site.table(span, "queues"),
-        site.reading(("load",), lambda: site.client.arun(store_load(site.client.keys)), AGE),
+        site.recent("load", store_load(site.client.keys)),
     )
     counted = {one.name: one for one in table}
     found = _by_need(frame) if after is None else [one for one in frame.queues if one.name > after]
@@ -140,7 +142,7 @@ async def queue(site: DashboardSite, request: Request) -> Response:
     )  # fmt: skip
     load = ask.answer(seen)
     found = next((one for one in frame.queues if one.name == name), QueueFacts(name, 0, False, 0, 0))
-    waits = await _why(site, page.rows[0].id, "its next job") if page.rows else None
+    waits = await _why_it_waits(site, page.rows[0].id, "its next job") if page.rows else None
     # Who paused it, and when: its own record tells only why.
     acts = await ActLog(site.client).apage(limit=NEWEST) if found.paused else ()
     pause = newest_act(acts, "pause", "queues", name)
@@ -159,8 +161,7 @@ async def queue(site: DashboardSite, request: Request) -> Response:
     )  # fmt: skip
 
 
-async def _why(site: DashboardSite, id: str, name: str) -> needs.WhyShown:
-    """Why a job waits. Cost: one round trip."""
+async def _why_it_waits(site: DashboardSite, id: str, name: str) -> needs.WhyShown:
     return needs.why_of(await site.client.arun(why(site.client.keys, id)), name, f"/jobs/{id}")
 
 
@@ -175,7 +176,7 @@ async def _first_of(site: DashboardSite, frame: LiveFrame, name: str) -> needs.W
     if not places:
         return None
     found = await site.client.arun(walk(site.client.keys, places[:WALK], Slice(1, desc=False), looks=LOOK, task=name))
-    return await _why(site, found.rows[0][0], "its next job") if found.rows else None
+    return await _why_it_waits(site, found.rows[0][0], "its next job") if found.rows else None
 
 
 async def tasks(site: DashboardSite, request: Request) -> Response:
@@ -273,7 +274,8 @@ LONGEST = 3  # queues that a full store's page offers to empty
 
 
 async def store(site: DashboardSite, request: Request) -> Response:
-    frame, server = await asyncio.gather(site.frames.get(), site.server())
+    asked = operations.server_info(site.client.keys)
+    frame, server = await asyncio.gather(site.frames.get(), site.recent("server", asked))
     settings, states = site.app.settings, frame.overview.states
     finished = {name: states.get(name, 0) for name in ("succeeded", "failed", "cancelled", "quarantined")}
 

@@ -156,9 +156,8 @@ def plural(number: int, noun: str, several: str = "") -> str:
     return f"{number:,} {noun if number == 1 else several or noun + 's'}"
 
 
-def link(path: str, query: Mapping[str, object] | Sequence[tuple[str, object]] = ()) -> str:
-    pairs = query.items() if isinstance(query, Mapping) else query
-    text = urlencode([(name, str(value)) for name, value in pairs if value not in (None, "")])
+def link(path: str, query: Mapping[str, object]) -> str:
+    text = urlencode({name: str(value) for name, value in query.items() if value not in (None, "")})
     return f"{path}?{text}" if text else path
 
 

@@ -138,13 +138,9 @@ class TokenLogin:
         return self._codes.pop(code, 0.0) > self._clock()
 
     def role_of(self, token: str) -> Role | None:
-        found: Role | None = None
-        for role in ROLES:
-            wanted = self.tokens[role]
-            # Each is compared, so that the time tells nothing.
-            if wanted and _same(wanted, token):
-                found = role
-        return found
+        # Each is compared, so that the time tells nothing.
+        found: list[Role] = [role for role in ROLES if self.tokens[role] and _same(self.tokens[role], token)]
+        return found[0] if found else None
 
     def failed(self) -> bool:
         """Count a log-in that failed; whether this many did in this second that it is turned away unsaid.
