@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from headrace import Flow, Headrace
+from headrace.model.workflow import Policy
 from headrace.testing import DrainError, Kit
 from tests.kit import shop
+from tests.servers import connect
 
 
 def test_a_workflow_is_drained_to_its_end(headrace_app: Kit) -> None:
@@ -72,3 +77,58 @@ def test_one_node_may_be_a_stub(headrace_app: Kit) -> None:
     run.start()
     headrace_app.drain(run)
     assert run.outputs() == {"total": 200}
+
+
+def test_a_last_node_whose_failure_was_said_to_matter_to_nobody_fails_no_workflow(url: str) -> None:
+    app = Headrace()
+
+    @app.task(name="fail", retries=0)
+    def fail() -> None:
+        raise ValueError
+
+    @app.workflow(name="last")
+    def last(flow: Flow, policy: Policy) -> None:
+        flow.run(fail, on_failure=policy, name="last")
+
+    with Kit(app, url=url) as kit:
+        *runs, strict = [last.create(policy) for policy in ("continue", "skip", "stop")]
+        for run in (*runs, strict):
+            run.start()
+        kit.drain(raises=False)
+        for run in runs:
+            assert (run.state, run.counts["failed"], run.refresh().failed_node) == ("succeeded", 1, "last")
+        assert strict.state == "failed"
+
+
+def test_what_all_items_of_a_map_take_is_stored_once(url: str) -> None:
+    big, app = "x" * 100_000, Headrace()
+
+    @app.task(name="pair")
+    def pair(a: int, b: str) -> list[Any]:
+        return [a, len(b)]
+
+    @app.task(name="numbers")
+    def numbers(count: int) -> list[int]:
+        return list(range(count))
+
+    @app.task(name="echo")
+    def echo(values: Any) -> Any:
+        return values
+
+    @app.workflow(name="wide")
+    def wide(flow: Flow) -> None:
+        known = flow.map(pair, list(range(50)), big, name="known")
+        found = flow.map(pair, flow.run(numbers, 50), params={"b": big}, name="found")
+        flow.run(echo, [known, found], name="both")
+
+    client: Any
+    with Kit(app, url=url) as kit, connect(url) as client:
+        run = wide.create()
+        run.start()
+        kit.drain(run)
+        assert run.outputs() == {"both": [[[n, len(big)] for n in range(50)]] * 2}
+        # A value is no job, and in no list.
+        assert (run.refresh().total, len(list(run.nodes(limit=500)))) == (103, 105)
+        assert sum(client.memory_usage(key) for key in client.scan_iter(f"*{run.id[:15]}*")) < 10 * len(big)
+        run.delete()
+        assert list(client.scan_iter(f"*{run.id[:15]}*")) == []

@@ -275,15 +275,6 @@ def told(flow: str) -> str:
     return flow
 
 
-def pair(a: int, b: str) -> list[Any]:
-    """What came of a small argument and a large one, and what the parents were."""
-    return [a, len(b), [one.name for one in current_job().payloads]]
-
-
-def echo(value: Any) -> list[Any]:
-    return [value]
-
-
 def headers() -> dict[str, str]:
     return dict(current_job().headers)
 
@@ -408,7 +399,7 @@ async def a_block(seconds: float) -> float:
 
 
 SYNC: tuple[Callable[..., Any], ...] = (
-    measure, numbers, total, told, pair, echo, headers, heir, payloads, graft,
+    measure, numbers, total, told, headers, heir, payloads, graft,
     add, nap, fenced, gate, beat, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
     close_all, leave_thread, pid, rubbish, tidy,
 )  # fmt: skip

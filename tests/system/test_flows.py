@@ -10,9 +10,8 @@ import pytest
 
 from headrace import Flow
 from headrace.model.job import State
-from headrace.model.workflow import NodeRecord, Policy, WorkflowState
+from headrace.model.workflow import NodeRecord, WorkflowState
 from headrace.workflows.run import WorkflowRun
-from tests.servers import connect
 from tests.system.chaos import BUDGET, Chaos
 from tests.system.fleet import KINDS, Fleet, NewFleet, NewServer
 from tests.system.tap import Tap
@@ -76,18 +75,6 @@ def test_every_kind_of_runner_takes_fills_fans_out_and_grows(fleet: Fleet) -> No
         assert all_nodes["grown/inner"].job.finished_us <= all_nodes["seen"].job.started_us
 
 
-def test_a_last_node_whose_failure_was_said_to_matter_to_nobody_fails_no_workflow(fleet: Fleet) -> None:
-    def last(flow: Flow, policy: Policy) -> None:
-        flow.run("thread.fail", 9, after=flow.run("thread.add", 1, 1), on_failure=policy, name="last")
-
-    fleet.worker(kinds="thread")
-    *runs, strict = [create(fleet, last, policy) for policy in ("continue", "skip", "stop")]
-    for run in runs:
-        assert run.wait(60) is WorkflowState.SUCCEEDED
-        assert (run.counts["failed"], run.refresh().failed_node) == (1, "last")
-    assert strict.wait(60) is WorkflowState.FAILED
-
-
 def test_a_job_enqueued_by_name_has_the_crash_budget_of_its_task(fleet: Fleet) -> None:
     fleet.worker()
     job = fleet.enqueue("process.frail", "kill")
@@ -95,26 +82,6 @@ def test_a_job_enqueued_by_name_has_the_crash_budget_of_its_task(fleet: Fleet) -
     assert job.refresh().crashes == 1
     own = fleet.enqueue("process.frail", "kill", 1, max_crashes=2)
     assert (fleet.ended(own).state, own.refresh().crashes) == (State.SUCCEEDED, 1)
-
-
-def test_what_all_items_of_a_map_take_is_stored_once(fleet: Fleet) -> None:
-    big = "x" * 100_000
-
-    def wide(flow: Flow) -> None:
-        known = flow.map("thread.pair", list(range(50)), big, name="known")
-        found = flow.map("thread.pair", flow.run("thread.numbers", 50), params={"b": big}, name="found")
-        flow.run("thread.echo", [known, found], name="both")
-
-    fleet.worker(kinds="thread")
-    run = create(fleet, wide)
-    assert run.wait(60) is WorkflowState.SUCCEEDED, states(run)
-    assert run.outputs() == {"both": [[[[n, len(big), []] for n in range(50)]] * 2]}
-    assert (run.refresh().total, len(nodes(run))) == (103, 105), "a value is no job, and in no list"
-    client: Any
-    with connect(fleet.url) as client:
-        assert sum(client.memory_usage(key) for key in client.scan_iter(f"*{run.id[:15]}*")) < 10 * len(big)
-        run.delete()
-        assert list(client.scan_iter(f"*{run.id[:15]}*")) == []
 
 
 def _graph(flow: Flow) -> None:
