@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Flow, Headrace
+from headrace import Flow, Headrace, current_job
 from headrace.model.workflow import Policy
 from headrace.testing import DrainError, Kit
 from tests.kit import shop
@@ -132,3 +132,45 @@ def test_what_all_items_of_a_map_take_is_stored_once(url: str) -> None:
         assert sum(client.memory_usage(key) for key in client.scan_iter(f"*{run.id[:15]}*")) < 10 * len(big)
         run.delete()
         assert list(client.scan_iter(f"*{run.id[:15]}*")) == []
+
+
+def test_all_nodes_of_a_workflow_inherit_its_headers(url: str) -> None:
+    """Those of a map, of a node that adds others, of a nested workflow and the callback, too."""
+    app, mine = Headrace(), {"tenant": "a", "trace": "t"}
+
+    @app.task(name="add")
+    def add(a: int, b: int = 0) -> int:
+        return a + b
+
+    @app.task(name="told")
+    def told(flow: str) -> None: ...
+
+    @app.task(name="numbers")
+    def numbers(count: int) -> list[int]:
+        return list(range(count))
+
+    @app.task(name="graft")
+    def graft() -> None:
+        current_job().workflow.run(add, 1, 1, name="inner")
+
+    @app.workflow(name="nested")
+    def nested(flow: Flow, count: int) -> None:
+        flow.run(add, count, name="total")
+
+    @app.workflow(name="headers", headers=mine, on_success=told)
+    def headers(flow: Flow) -> None:
+        flow.run(add, 1, name="first")
+        flow.map(add, flow.run(numbers, 2), 1, name="many")
+        flow.run(graft, name="grown")
+        flow.run("workflow:nested", flow.run(add, 1, 1), name="inner")
+
+    with Kit(app, url=url) as kit:
+        run = headers.create()
+        run.start()
+        kit.drain()
+        assert run.state == "succeeded"
+        jobs = {
+            node.facts.name: dict(node.job.headers) for node in run.nodes(limit=500) if node.role in ("", "callback")
+        }
+    assert {"first", "many[1]", "grown/inner", "inner/total", "(on_success)"} <= jobs.keys()
+    assert [name for name, found in jobs.items() if found != mine] == []

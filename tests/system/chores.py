@@ -271,10 +271,6 @@ def total(values: list[int]) -> int:
     return sum(values)
 
 
-def told(flow: str) -> str:
-    return flow
-
-
 def headers() -> dict[str, str]:
     return dict(current_job().headers)
 
@@ -399,7 +395,7 @@ async def a_block(seconds: float) -> float:
 
 
 SYNC: tuple[Callable[..., Any], ...] = (
-    measure, numbers, total, told, headers, heir, payloads, graft,
+    measure, numbers, total, headers, heir, payloads, graft,
     add, nap, fenced, gate, beat, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
     close_all, leave_thread, pid, rubbish, tidy,
 )  # fmt: skip
@@ -435,7 +431,6 @@ def define(app: Headrace, kinds: list[str]) -> None:
         if kind == "process":
             # What builds a nested workflow runs on a process runner, which other workers shall not have.
             app.workflow(name="process.inner")(_inner(kind))
-            app.workflow(name="process.nothing")(_nothing(kind))
 
 
 def _inner(kind: str) -> Callable[[Flow, int], None]:
@@ -445,15 +440,6 @@ def _inner(kind: str) -> Callable[[Flow, int], None]:
         flow.run(f"{kind}.total", flow.map(f"{kind}.add", list(range(count)), 1))
 
     return inner
-
-
-def _nothing(kind: str) -> Callable[[Flow, int], None]:
-    """A workflow whose last node is skipped."""
-
-    def nothing(flow: Flow, count: int) -> None:
-        flow.run(f"{kind}.add", 1, 1, when=flow.run(f"{kind}.add", count, -count))
-
-    return nothing
 
 
 def define_limited(app: Headrace, directory: Path) -> None:
