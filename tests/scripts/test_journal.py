@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.model.job import JOURNAL_LINE, Claim, JobError, Outcome, StartNote, error_json, first_line
+from headrace.model.job import JOURNAL_LINE, Claim, JobError, Outcome, StartNote, error_json, type_and_first_line
 from headrace.model.job_record import AttemptRecord
 from headrace.protocol import consume, produce
-from headrace.worker.dispatcher.endings import starts
+from headrace.worker.dispatcher.endings import journal_notes
 from tests.scripts.stage import KEEP, LEVEL, SECOND, START, Stage
 
 OWNER = "host:7:0a1b2c3d"
@@ -21,7 +21,7 @@ def failure(claim: Claim, text: str = "a value") -> bytes:
 def end(stage: Stage, claim: Claim, kind: str, data: bytes = b"", amount: int = 0, owner: str = OWNER) -> None:
     """Settle as a dispatcher does."""
     outcome = Outcome(claim.id, claim.token, kind, data, amount)
-    assert stage.settle(outcome, owner=owner, starts=starts([(outcome, claim)])).stale == []
+    assert stage.settle(outcome, owner=owner, starts=journal_notes([(outcome, claim)])).stale == []
 
 
 def attempts(stage: Stage, id: str) -> tuple[AttemptRecord, ...]:
@@ -73,7 +73,7 @@ def test_what_keeps_its_place_was_not_ready_before_its_last_start_had_ended(stag
     claim = stage.running(OWNER)
     stage.now += SECOND
     outcome = Outcome(claim.id, claim.token, "interrupted", b"", 0)
-    stage.settle(outcome, owner=OWNER, ready=claim.score, starts=starts([(outcome, claim)]))
+    stage.settle(outcome, owner=OWNER, ready=claim.score, starts=journal_notes([(outcome, claim)]))
     stage.now += SECOND
     (again,) = stage.take(OWNER)
     assert again.ready == START
@@ -115,9 +115,9 @@ def test_its_size_is_bounded(stage: Stage) -> None:
 
 
 def test_the_first_line_is_cut_between_characters() -> None:
-    text = first_line(JobError(type="E", message="\N{SNOWMAN}" * 100 + "\nmore"))
+    text = type_and_first_line(JobError(type="E", message="\N{SNOWMAN}" * 100 + "\nmore"))
     assert text == "E: " + "\N{SNOWMAN}" * ((JOURNAL_LINE - 3) // 3)
-    assert first_line(JobError(type="E")) == "E"
+    assert type_and_first_line(JobError(type="E")) == "E"
 
 
 def test_a_retry_by_hand_adds_to_it(stage: Stage) -> None:

@@ -37,4 +37,4 @@ def test_an_unknown_policy_is_refused(report: Any) -> None:
 
 @pytest.mark.parametrize(("name", "told"), [("Mail / EU", "mail-eu"), ("a" * 80, "a" * 50), ("ä", "schedule")])
 def test_a_monitors_name_is_one_that_sentry_takes(name: str, told: str) -> None:
-    assert sentry.slug(name) == told
+    assert sentry.monitor_slug(name) == told

@@ -682,7 +682,7 @@ class Session:
             self.told_ready = True
             self.tell(Ready())
 
-    def go_on(self) -> None:
+    def send_next(self) -> None:
         if self.inflight or not self.up:
             return
         self.goes_first = bool(self.before)
@@ -893,7 +893,7 @@ class World(Session):
             events, self.inbox = self.inbox, []
             self.perform(self.core.on(events, self.now))
             for session in self.sessions:
-                session.go_on()
+                session.send_next()
             if not self.inbox and not self.core.hasty:
                 return
         raise AssertionError("it goes on for ever")
@@ -1083,7 +1083,7 @@ class World(Session):
                 # What the dispatcher does not hear of wakes it as little as it would wake the loop, which tells it what
                 # happened before anything goes on.
                 for session in self.sessions if not self.inbox else ():
-                    session.go_on()
+                    session.send_next()
                 if not self.inbox:
                     continue
             elif self.now < self.core.next <= end:

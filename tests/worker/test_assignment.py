@@ -71,7 +71,7 @@ def test_a_limited_job_prefers_the_runner_of_its_key_and_waits_for_none(table: T
 
     def prefer(token: int) -> RunnerHandle | None:
         claim = Claim("id", token, "default", 0, "job", b"", token, key="k", lane="default|api|")
-        handle = table.assignment.prefer("process", claim, NOW, alone=False)
+        handle = table.assignment.choose_by_place("process", claim, NOW, alone=False)
         if handle is not None:
             table.assignment.assign(handle, Attempt(claim, PLAN, handle), NOW)
         return handle

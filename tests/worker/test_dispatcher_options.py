@@ -19,12 +19,12 @@ def test_queues_are_in_strict_order_unless_they_have_weights() -> None:
     assert parse_queues("high, low") == QueueOrder(("high", "low"))
     assert parse_queues("high:3,low:1") == QueueOrder(("high", "low"), (3.0, 1.0))
     assert parse_queues("a:b:2,c:0.5") == QueueOrder(("a:b", "c"), (2.0, 0.5))
-    assert QueueOrder(("high", "low")).arrange([]) == ("high", "low")
+    assert QueueOrder(("high", "low")).draw_order([]) == ("high", "low")
 
 
 def test_weights_are_chances_of_coming_first() -> None:
     order, dice = parse_queues("high:3,low:1"), random.Random(1)
-    first = Counter(order.arrange([dice.random(), dice.random()])[0] for _ in range(4000))
+    first = Counter(order.draw_order([dice.random(), dice.random()])[0] for _ in range(4000))
     assert 0.7 < first["high"] / 4000 < 0.8
 
 
@@ -59,7 +59,7 @@ def test_a_worker_that_cannot_be_is_refused() -> None:
 
 def test_a_worker_is_resized_within_its_limits() -> None:
     options = WorkerOptions(processes=3, forks=2, threads=7, concurrency=9)
-    assert [options.at_once(kind) for kind in ("process", "fork", "thread", "async")] == [3, 2, 7, 9]
+    assert [options.jobs_at_once(kind) for kind in ("process", "fork", "thread", "async")] == [3, 2, 7, 9]
     assert options.resized("thread", 20).threads == 20
     with pytest.raises(OptionsError, match="keeps one at least: stop the worker instead"):
         options.resized("process", 0)

@@ -56,7 +56,7 @@ class Loop:
             elif isinstance(event, Connected) and self.first:
                 self.exchange.send_first(self.first)
         self.inbox.clear()
-        self.exchange.go_on()
+        self.exchange.send_next()
 
     def connecting(self) -> Any:
         """Have a connection made, and return what the loop has not seen of it yet."""
@@ -213,10 +213,10 @@ def test_a_fault_that_lasts_is_told_from_time_to_time(
 
     # A server that is half away fails in two or three ways by turns.
     assert (lines("gone"), lines("gone"), lines("slow"), lines("gone"), lines("slow")) == (1, 0, 1, 0, 0)
-    links.answered()
+    links.on_any_answer()
     assert lines("gone") == 1
     monkeypatch.setattr(store_links, "AGAIN_AFTER", 0.0)
-    links.answered()
+    links.on_any_answer()
     assert lines("gone") == 3
     loop.close()
 
@@ -282,7 +282,7 @@ def test_where_a_worker_may_not_sleep_or_listen_it_asks_for_jobs_on_the_same_con
     if refused == "connections":
         # It ends each that sleeps; requests are answered in between.
         for _ in range(3):
-            exchange.links.answered()
+            exchange.links.on_any_answer()
             exchange.links.fail(ConnectionError("closed"), "answer", "waker")
         eventually(lambda: loop.turn() or exchange.idle)
     before = connections(client)

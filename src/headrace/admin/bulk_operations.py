@@ -130,7 +130,7 @@ class BulkOperations:
             request = BulkRequest(verb, which, bound, rate, 0, exact=False, who="", by="")
             for progress in work(self._client, request, keys):
                 done[keys.shard] = progress
-                yield operations.added(done)
+                yield operations.total_progress(done)
 
     @verb
     def get(self, id: str) -> Steps[BulkOperation]:

@@ -216,7 +216,7 @@ class ActLog:
 
         Cost: a round trip for each thousand.
         """
-        after = _before(since)
+        after = _place_before(since)
         while after:
             piece = self._client.run(self._exported(after))
             yield from (ChainedAct(id, fields) for id, fields in piece.rows)
@@ -224,7 +224,7 @@ class ActLog:
 
     async def aexport(self, since: float = 0.0) -> AsyncIterator[ChainedAct]:
         """See :meth:`export`."""
-        after = _before(since)
+        after = _place_before(since)
         while after:
             piece = await self._client.arun(self._exported(after))
             for id, fields in piece.rows:
@@ -238,9 +238,8 @@ class ActLog:
     arecord = twin(record)
 
 
-def _before(since: float) -> str:
-    """The place in a stream before everything from a time on, in seconds since 1970."""
-    return f"{max(0, round(since * 1000) - 1)}-{2**63}"
+def _place_before(seconds: float) -> str:
+    return f"{max(0, round(seconds * 1000) - 1)}-{2**63}"
 
 
 #: What a hook is: ordinary or a coroutine function.

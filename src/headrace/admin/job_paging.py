@@ -53,7 +53,6 @@ def window(since: datetime | None, until: datetime | None) -> tuple[int | None, 
 
 
 def cursor_of(score: int, id: str, index: str) -> str:
-    """Where a page ended, as the text that ``next`` is; ``index`` names the structure that it was read from."""
     return f"{score}~{id}~{index}"
 
 

@@ -78,8 +78,7 @@ def kind_of(key: str, documents: dict[str, str]) -> tuple[str, str] | None:
 
 
 @functools.cache
-def kinds() -> dict[str, str]:
-    """The type of each documented key, by its name without a hole."""
+def key_types() -> dict[str, str]:
     return {pattern.partition(":")[0]: kind for pattern, kind in documented().items()}
 
 
@@ -141,7 +140,7 @@ def _filed(space: Keyspace, whole: str, name: str, kind: str, ttl: int) -> tuple
     if known is None:
         space.violations.add(f"{whole}: no key of this form is documented in keys.py")
         return None
-    wanted = kinds()[known[0]]
+    wanted = key_types()[known[0]]
     if kind != wanted:
         space.violations.add(f"{whole}: is a {kind}, documented as {wanted}")
         return None
@@ -361,7 +360,7 @@ def _at_once(client: Any, keys: Keys, wanted: list[_Row]) -> Keyspace:
         if name in _PARTLY:
             _PARTLY[name](pipe, keys, key)
         else:
-            READ[kinds()[name]](pipe, keys(key))
+            READ[key_types()[name]](pipe, keys(key))
     for (name, hole), reply in zip(wanted, pipe.execute(raise_on_error=False), strict=True):
         if isinstance(reply, Exception):
             continue  # a key of another type, which the walk reports
@@ -378,7 +377,7 @@ def _at_once(client: Any, keys: Keys, wanted: list[_Row]) -> Keyspace:
         elif name == "ready" and reply:
             space.values[name].setdefault(hole, {}).update(_scores(reply))
         elif reply and name not in ("line", "scheduled"):
-            space.values[name][hole] = reply if name in (*_PARTLY, "gate") else value_of(kinds()[name], reply)
+            space.values[name][hole] = reply if name in (*_PARTLY, "gate") else value_of(key_types()[name], reply)
     return space
 
 

@@ -65,17 +65,13 @@ class MessageSource(Protocol):
         """Move up to ``most`` messages out of their queues; first those that an earlier bridge took and left."""
         ...
 
-    def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Forget messages whose jobs are stored."""
-        ...
+    def acknowledge(self, messages: Sequence[Message]) -> None: ...
 
     def resume(self) -> None:
         """Give messages that were taken and not acknowledged again, with the next :meth:`take`."""
         ...
 
-    def waiting(self) -> int:
-        """Messages that wait in the queues now."""
-        ...
+    def waiting(self) -> int: ...
 
     def close(self) -> None: ...
 
@@ -252,7 +248,6 @@ class RedisQueues:
             taken.messages += [Message(*movable[number - 1]) for number in numbers]
 
     def _movable(self, entries: list[QueueEntry], taken: TakenMessages) -> list[tuple[QueueEntry, bytes]]:
-        """Those that an envelope can be made of, with it; the reasons of the others are told."""
         found: Sequence[bytes | Unmovable] = self._read(self.client, entries) if entries else ()
         taken.left |= {one.id: one.reason for one in found if isinstance(one, Unmovable)}
         return [(entry, one) for entry, one in zip(entries, found, strict=True) if not isinstance(one, Unmovable)]

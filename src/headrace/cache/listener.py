@@ -250,7 +250,6 @@ class Listener:
 
     @property
     def tracking(self) -> bool:
-        """Whether the server announces changes over a link, so that copies may be kept."""
         return self._link is not None
 
     def start(self, on_end: Callable[[], object]) -> bool:

@@ -194,7 +194,7 @@ def sight_of(
         tls=target.tls,
         user="" if _refused(user) else text_of(user),
         allow_eviction=settings.allow_eviction,
-        shares=_shares(slots, shards) if target.seeds else [*Counter(url for url, _ in shards).values()],
+        shares=_shards_of_each_node(slots, shards) if target.seeds else [*Counter(url for url, _ in shards).values()],
     )
 
 
@@ -224,8 +224,7 @@ def _cluster(state: Any, slots: Any) -> dict[str, str]:
     return told
 
 
-def _shares(slots: Any, shards: Sequence[tuple[str, Keys]]) -> list[int]:
-    """Shards of each node of a cluster; empty: it does not tell."""
+def _shards_of_each_node(slots: Any, shards: Sequence[tuple[str, Keys]]) -> list[int]:
     if _refused(slots):
         return []
     shares = {owners[0][2]: 0 for _, _, *owners in slots}

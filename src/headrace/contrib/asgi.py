@@ -154,7 +154,7 @@ def jobs_site(app: Headrace, *, authorize: Authorize) -> Starlette:
 
     async def state(request: Request) -> Response:
         found = await allowed(request)
-        return _missing() if found is None else _answer(_json(shown(found[1])))
+        return _missing() if found is None else _answer(_json(facts_for_browser(found[1])))
 
     async def cancel(request: Request) -> Response:
         found = await allowed(request)
@@ -175,8 +175,7 @@ def jobs_site(app: Headrace, *, authorize: Authorize) -> Starlette:
     )
 
 
-def shown(record: Record) -> dict[str, Any]:
-    """What a browser may know of a job."""
+def facts_for_browser(record: Record) -> dict[str, Any]:
     return {
         "id": record.id,
         "task": record.task,
@@ -203,7 +202,7 @@ async def _stream(job: Job[Any], last: str) -> AsyncGenerator[bytes]:
                 return
             ahead = asyncio.create_task(_next(changes))
             kind = "end" if record.state.final else "change"
-            yield f"id: {record.version}\nevent: {kind}\ndata: ".encode() + _json(shown(record)) + b"\n\n"
+            yield f"id: {record.version}\nevent: {kind}\ndata: ".encode() + _json(facts_for_browser(record)) + b"\n\n"
     finally:
         ahead.cancel()
         await asyncio.wait({ahead})

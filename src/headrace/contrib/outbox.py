@@ -47,9 +47,7 @@ class OutboxTable(Protocol):
     dialect: str
     errors: tuple[type[Exception], ...]
 
-    def run(self, statement: str, values: Sequence[Any] = (), /) -> list[tuple[Any, ...]]:
-        """The rows of a statement."""
-        ...
+    def run(self, statement: str, values: Sequence[Any] = (), /) -> list[tuple[Any, ...]]: ...
 
     def close(self) -> None:
         """Close the connection; a transaction that is open there is rolled back."""
@@ -72,8 +70,7 @@ def rows_of(works: Sequence[Pending]) -> list[tuple[str, bytes]]:
     return [row for work in works if isinstance(work, PendingJobs) for row in work.kept]
 
 
-def handed_over(works: Sequence[Pending]) -> list[str]:
-    """Ids of the rows whose jobs the producer has stored itself, so that nothing is left for a relay."""
+def ids_stored_by_producer(works: Sequence[Pending]) -> list[str]:
     return [id for work in works if isinstance(work, PendingJobs) and work.stored for id, _ in work.kept]
 
 

@@ -122,7 +122,7 @@ class _Told:
                     self._failed(job, error)
                 else:
                     transaction.set_status("ok")
-                self._checked(job, check, raised)
+                self._end_check_in(job, check, raised)
             if raised is not None:
                 raise raised
 
@@ -158,18 +158,16 @@ class _Told:
         # Of the job: all its starts are one check-in, whichever runner has them.
         check = hashlib.md5(job.id.encode(), usedforsecurity=False).hexdigest()
         config = monitor_config(self._app, name)
-        capture_checkin(slug(name), check, "in_progress", monitor_config=config)
+        capture_checkin(monitor_slug(name), check, "in_progress", monitor_config=config)
         return check
 
-    def _checked(self, job: CurrentJob, check: str, error: BaseException | None) -> None:
-        """End the check-in, unless the job runs again."""
+    def _end_check_in(self, job: CurrentJob, check: str, error: BaseException | None) -> None:
         if not check or (error is not None and job.will_retry(error)):
             return
-        capture_checkin(slug(job.headers[SCHEDULE]), check, "ok" if error is None else "error")
+        capture_checkin(monitor_slug(job.headers[SCHEDULE]), check, "ok" if error is None else "error")
 
 
-def slug(name: str) -> str:
-    """A schedule's name as Sentry takes it for a monitor: 50 of the characters a to z, 0 to 9, - and _."""
+def monitor_slug(name: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")[:50] or "schedule"
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from headrace.app import Headrace
-from headrace.contrib.outbox import BATCH, TABLE, handed_over, keep, rows_of
+from headrace.contrib.outbox import BATCH, TABLE, ids_stored_by_producer, keep, rows_of
 from headrace.errors import MissingExtra, OptionsError
 from headrace.store.client import Client
 from headrace.tasks.deferral import Pending, asend, send
@@ -202,7 +202,7 @@ class SessionWorks:
             await_only(asend(self._client, works))
         else:
             send(self._client, works)
-        if ids := handed_over(works):
+        if ids := ids_stored_by_producer(works):
             _delete(session.get_bind().engine, ids)
 
 

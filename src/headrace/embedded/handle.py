@@ -313,7 +313,7 @@ def _ensure(spot: DataFiles, idle_timeout: float, deadline: float) -> None:
 def _start(spot: DataFiles, idle_timeout: float, deadline: float) -> None:
     from headrace.embedded import guard  # imports much, and only a start needs it
 
-    program = guard.find()
+    program = guard.find_program()
     guard.check(program, spot)
     with tempfile.TemporaryFile() as report, paths.log(spot.journal, 1 << 18) as journal:
         # -I -S: nothing from the user's environment or site-packages can run in the guard, or slow its start.

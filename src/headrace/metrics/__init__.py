@@ -67,9 +67,8 @@ class LabelMemory:
                 found.append(name)
         return found
 
-    def learn(self, names: Sequence[str], read: Sequence[str], held: Sequence[Held]) -> list[Held]:
-        """What each of all names holds. ``read``: those that were read, and ``held``, what they hold."""
-        new = dict(zip(read, held, strict=True))
+    def learn(self, names: Sequence[str], read_names: Sequence[str], read_counts: Sequence[Held]) -> list[Held]:
+        new = dict(zip(read_names, read_counts, strict=True))
         known: dict[str, _KnownLabel] = {}
         for name in names:
             before = self._known.get(name)

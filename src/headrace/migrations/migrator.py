@@ -346,7 +346,7 @@ class Mover:
         if "done" not in here.mark:
             here, there = self._begin(here, there)
             cursor = there.mark.get("cursor", "") if there.mark.get("server") == here.server else ""
-            self._hold(there, {"cursor": cursor, "server": here.server})
+            self._take_target_lease(there, {"cursor": cursor, "server": here.server})
             while cursor := self._copy(cursor, moved):
                 heard(moved)
             self._write(self._here, [("HSET", self._mark, "done", 1)])
@@ -433,8 +433,7 @@ class Mover:
         self._here.exchange([("CLIENT", "KILL", "ID", id) for id in ours])
         return here, there
 
-    def _hold(self, there: _Side, place: dict[str, str]) -> None:
-        """Take the lease of the target, which no other program may have taken since it was looked at."""
+    def _take_target_lease(self, there: _Side, place: dict[str, str]) -> None:
         (number,) = self._here.ask([("HGET", self._mark, "number")])
         facts = {"from": self._source.shown, "number": number, "owner": self._owner, **place}
         facts["until"] = there.now + self._lease

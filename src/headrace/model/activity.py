@@ -128,7 +128,6 @@ def act_of(id: str, fields: Mapping[str, str]) -> Act:
 
 
 def entry_hash(id: str, fields: Mapping[str, str]) -> str:
-    """The hash of an act as it is stored, which the next one carries as ``chain``."""
     return hashlib.sha256(msgspec.json.encode([id, sorted(fields.items())])).hexdigest()
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from headrace.errors import ArgumentError, CorruptRecord, HeadraceError, PayloadTooLarge, ResultMismatch
+from headrace.errors import ArgumentError, CorruptRecord, HeadraceError, PayloadTooLarge
 
 
 class ParentOutput(msgspec.Struct, frozen=True):
@@ -237,14 +237,6 @@ def stored_arguments(task: str, data: bytes) -> _Sent:
         raise CorruptRecord(f"the stored arguments of {task} cannot be read ({error}): {cause}") from None
 
 
-def stored_result(task: str, data: bytes) -> Any:
-    """The plain value of a stored result. Raises ResultMismatch: no job wrote these bytes."""
-    try:
-        return decode(data or NONE)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ResultMismatch(f"the stored result of {task} is not MessagePack: {error}") from None
-
-
 def json_arguments(
     task: str, args: str | bytes, kwargs: str | bytes
 ) -> tuple[tuple[msgspec.Raw, ...], dict[str, msgspec.Raw]]:
@@ -296,7 +288,6 @@ def as_read(data: bytes, what: str) -> Any:
 
 
 def readable(data: bytes) -> str:
-    """JSON text of a MessagePack, for people; unreadable bytes are shown as such."""
     try:
         return msgspec.json.encode(_decoder.decode(data)).decode()
     except RecursionError:

@@ -124,8 +124,7 @@ OF_PACKAGE = {
 _OF_WORKFLOW = ("start", "run", "enqueue", "submit", "delay", "apply_async", "execute")
 
 
-def misplaced(task: str, name: str, value: object) -> str:
-    """What an error adds where an option was given to ``enqueue`` as an argument; empty where it is none."""
+def misplaced_option_hint(task: str, name: str, value: object) -> str:
     if name in ROWS:
         return f"; as an option of the job: {task}.options({name}={value!r:.40}).enqueue(...)"
     return f"; as an option, {OPTIONS[name]}" if name in OPTIONS else ""

@@ -221,8 +221,7 @@ def parse_error(data: bytes | None) -> JobError | None:
 JOURNAL_LINE = 200
 
 
-def first_line(error: JobError) -> str:
-    """Type and first line of the message, of at most ``JOURNAL_LINE`` bytes."""
+def type_and_first_line(error: JobError) -> str:
     line = next(iter(error.message.splitlines()), "")
     text = f"{error.type}: {line}" if line else error.type
     return text.encode("utf-8", "backslashreplace")[:JOURNAL_LINE].decode("utf-8", "ignore")

@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from headrace.errors import ArgumentError, CorruptRecord
+from headrace.errors import ArgumentError, CorruptRecord, ResultMismatch
 from headrace.model import codec
 from headrace.model.codec import NONE, PLAIN, SLOT, STRICT, TOO_DEEP, Position, encode, refuse
 from headrace.model.headers import NO_HEADERS
@@ -123,7 +123,10 @@ class PlainReader:
         return tuple(args), kwargs
 
     def unpack_result(self, data: bytes) -> Any:
-        return codec.stored_result(self.task, data)
+        try:
+            return codec.decode(data or codec.NONE)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise ResultMismatch(f"the stored result of {self.task} is not MessagePack: {error}") from None
 
     def by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         return {str(n): value for n, value in enumerate(args, 1)} | kwargs
@@ -382,7 +385,6 @@ def fingerprint(error: JobError | None) -> tuple[str, str]:
 
 
 def cause_id(task: str, error: JobError | None) -> str:
-    """The name of a failure's cause: 16 hexadecimal digits."""
     text = b"\n".join(map(_bytes, (task, *fingerprint(error))))
     return hashlib.sha1(text, usedforsecurity=False).hexdigest()[:16]
 

@@ -57,7 +57,6 @@ class Retry:
     if not TYPE_CHECKING:
 
         def __new__(cls, *args: Any, **given: Any) -> Any:
-            """Say what the argument of another queue is called here."""
             if args:
                 raise OptionsError(f"Retry takes named arguments only: write Retry(max={args[0]!r:.80})")
             for name in given:

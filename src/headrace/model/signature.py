@@ -15,11 +15,11 @@ import msgspec
 from headrace.errors import ArgumentError, OptionsError, PayloadTooLarge
 from headrace.model import codec, job_record
 from headrace.model.codec import NOTHING
-from headrace.model.elsewhere import misplaced
+from headrace.model.elsewhere import misplaced_option_hint
 from headrace.model.hidden_values import Redactor, has_secret_mark, hides, with_all
 from headrace.model.job_record import PlainReader
 from headrace.model.type_changes import ResultType, changed, misfit, narrowed, refused
-from headrace.model.type_registry import Types, has_records, hints, is_open, reason_unchecked, sorted_form
+from headrace.model.type_registry import Types, has_records, hints, leaves_type_open, reason_unchecked, sorted_form
 from headrace.model.unique_rules import UniqueRule
 
 _empty = inspect.Parameter.empty
@@ -86,7 +86,7 @@ class Parameters:
             if name not in self.keywords and self.others is None:
                 value = kwargs[name]
                 value = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
-                raise self._misfit(f"takes no argument {name!r}", misplaced(self.task, name, value))
+                raise self._misfit(f"takes no argument {name!r}", misplaced_option_hint(self.task, name, value))
         for name in (*names[len(more) : self.least], *self.demanded):
             if name not in kwargs or name not in self.keywords:
                 raise self._misfit(f"is missing its argument {name!r}")
@@ -278,8 +278,7 @@ class Signature:
         self._decode(data, len(positions), keywords, json=True)
         return data
 
-    def prepare(self) -> None:
-        """Make what the first :meth:`unpack` of each usual form would make: all arguments by position."""
+    def prepare_decoders(self) -> None:
         for count in range(self._least, min(self._most, 15) + 1):
             # Annotations that nothing can be made of are told by the job that meets them.
             with contextlib.suppress(Exception):
@@ -363,11 +362,12 @@ class Signature:
         return ResultType(self.task, self.types.get("return", Any), self.further, loose=self._loose)
 
     @cached_property
-    def _open(self) -> frozenset[str]:
-        """Parameters whose values MessagePack may change the type of, since no annotation says it."""
+    def _open_parameters(self) -> frozenset[str]:
         if self._loose:
             return frozenset()
-        return frozenset(name for name in self.parameters.names if name not in self.types or is_open(self.types[name]))
+        return frozenset(
+            name for name in self.parameters.names if name not in self.types or leaves_type_open(self.types[name])
+        )
 
     @cached_property
     def _holding(self) -> frozenset[str]:
@@ -376,7 +376,7 @@ class Signature:
 
     @cached_property
     def _compared(self) -> frozenset[str]:
-        return self._open | self._holding
+        return self._open_parameters | self._holding
 
     def _refuse_changed(
         self, sent: tuple[Positions, Keywords], back: tuple[Positions, Keywords], unknown: Unknown = frozenset()
@@ -390,7 +390,7 @@ class Signature:
             if name not in self._compared or place in unknown:
                 continue
             try:
-                found = changed(one, other) if name in self._open else None
+                found = changed(one, other) if name in self._open_parameters else None
                 found = found or (narrowed(one, other) if name in self._holding else None)
             except RecursionError:
                 raise self._too_deep() from None

@@ -15,7 +15,7 @@ import msgspec
 from headrace.errors import ArgumentError, ResultMismatch
 from headrace.model import codec
 from headrace.model.hidden_values import has_secret_mark
-from headrace.model.type_registry import Types, has_records, is_open
+from headrace.model.type_registry import Types, has_records, leaves_type_open
 
 # What MessagePack gives back as it was, whatever reads it.
 _KEPT = frozenset({type(None), bool, int, float, str, bytes})
@@ -212,7 +212,7 @@ _RECORDS = ("__struct_fields__", "__dataclass_fields__", "__attrs_attrs__", "mod
 
 def _may_hold(annotation: Any) -> bool:
     try:
-        return has_records(annotation) or is_open(annotation)
+        return has_records(annotation) or leaves_type_open(annotation)
     except Exception:  # noqa: BLE001 - msgspec raises what it meets
         return True
 
@@ -232,7 +232,7 @@ class ResultType:
 
     def __init__(self, task: str, returns: Any, types: Types, *, loose: bool = False) -> None:
         self.task = task
-        self._open = not loose and is_open(returns)
+        self._open = not loose and leaves_type_open(returns)
         self._returns = returns
         self._types = types
 

@@ -377,8 +377,7 @@ def returned(function: Callable[..., Any], types: Types) -> Any:
     return Parameter.empty if annotation is Parameter.empty or reason_unchecked(annotation, types) else annotation
 
 
-def is_open(annotation: Any) -> bool:
-    """Whether an annotation leaves the type of a value in it to MessagePack: Any, object, a bare list."""
+def leaves_type_open(annotation: Any) -> bool:
     return any(
         isinstance(kind, kinds.AnyType) or (isinstance(kind, kinds.CustomType) and kind.cls is object)
         for kind in _within(kinds.type_info(annotation))

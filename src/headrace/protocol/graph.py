@@ -52,8 +52,7 @@ def _of_form(form: Form) -> tuple[Any, ...]:
     return tuple(fields)
 
 
-def edges(children: Sequence[tuple[int, Policy]], base: int = 0) -> str:
-    """Children as a record holds them: four digits and a policy's letter each."""
+def packed_edges(children: Sequence[tuple[int, Policy]], base: int = 0) -> str:
     return "".join(code_of(number + base) + LETTERS[policy] for number, policy in children)
 
 
@@ -79,7 +78,7 @@ def _row(
     if node.parents:
         fields += ("parents", "".join(code_of(parent + base) for parent in node.parents))
     if node.children:
-        fields += ("children", edges(node.children, base))
+        fields += ("children", packed_edges(node.children, base))
     # Whatever comes after it copes with its failure, so that the workflow does not fail by it.
     if all(policy != "stop" for _, policy in node.children) if node.children else node.soft:
         fields += ("soft", 1)
@@ -224,7 +223,7 @@ def graft(
             # It stands for the node that grows, too, which was not skipped.
             rows[-1][1].extend(("skips", -1))
         jobs = sum(node.role == "" for node in added.nodes)
-        link = [code_of(added.join + base), edges(roots, base), jobs, int(added.gather)]
+        link = [code_of(added.join + base), packed_edges(roots, base), jobs, int(added.gather)]
     call = load("graft").bind(keys, bytes.decode, owner=owner, id=id, token=token, nodes=rows, link=link)
     return call, last + 1
 

@@ -115,8 +115,7 @@ def progress_of(told: bytes) -> BulkProgress:
         return BulkProgress()
 
 
-def added(parts: Sequence[BulkProgress]) -> BulkProgress:
-    """How far the parts of an operation are together. They share no cursor."""
+def total_progress(parts: Sequence[BulkProgress]) -> BulkProgress:
     if len(parts) == 1:
         return parts[0]
     refused: Counter[str] = Counter()
@@ -193,7 +192,9 @@ def whole_of(parts: Sequence[BulkOperation]) -> BulkOperation:
     """An operation, of its parts on each shard, home first. It runs while one of them does."""
     worst = min(parts, key=lambda part: (part.state.final, part.state == State.SUCCEEDED))
     ended = 0 if worst.running else max(part.ended_us for part in parts)
-    return BulkOperation(parts[0].id, worst.state, parts[0].request, added([part.progress for part in parts]), ended)
+    return BulkOperation(
+        parts[0].id, worst.state, parts[0].request, total_progress([part.progress for part in parts]), ended
+    )
 
 
 def tell_stacks(keys: Keys, owner: str, text: str) -> Call[bytes]:

@@ -78,10 +78,9 @@ class Flusher:
         self._due: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def send_in_time(self, calls: int) -> None:
-        """The buffer holds this many calls now: see to it that they are sent in time."""
+    def send_in_time(self, buffered_calls: int) -> None:
         self._used_here()
-        if calls >= self.size:
+        if buffered_calls >= self.size:
             self.rouse()
         with self._lock:
             # Before Python 3.12, the start of a thread waits for ever while the interpreter ends.

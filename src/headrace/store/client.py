@@ -60,10 +60,9 @@ class JointReads:
     def __init__(
         self,
         send: Callable[[list[Call[Any]]], Awaitable[list[Any]]],
-        delay: Callable[[float], float] = lambda now: 0.0,  # noqa: ARG005
+        seconds_before_trip: Callable[[float], float] = lambda now: 0.0,  # noqa: ARG005
     ) -> None:
-        """``delay`` is asked for the seconds to wait before a round trip begins."""
-        self._send, self._delay = send, delay
+        self._send, self._seconds_before_trip = send, seconds_before_trip
         self._asked: dict[asyncio.AbstractEventLoop, list[_Asked]] = {}
         self._trips: set[asyncio.Task[None]] = set()
 
@@ -74,7 +73,7 @@ class JointReads:
         loop = asyncio.get_running_loop()
         asked = self._asked.setdefault(loop, [])
         if not asked:
-            wait = self._delay(loop.time())
+            wait = self._seconds_before_trip(loop.time())
             # At once is behind all that the loop has to do by now: what is asked for together is asked for by then.
             loop.call_later(wait, self._depart, loop) if wait > 0 else loop.call_soon(self._depart, loop)
         answer: asyncio.Future[list[Any]] = loop.create_future()
@@ -206,7 +205,6 @@ class Client:
         self._first = int(number.partition("+")[0])
 
     def keys_for(self, id: str) -> Keys:
-        """The keys of the shard that has this id, for calls that name no id."""
         return self.keys if self.count == 1 else self.shards[shard_of(id)]
 
     def urls(self) -> list[str]:

@@ -98,7 +98,7 @@ def connect(target: Target, timeout: float) -> Any:
         return _opened(target, timeout, place)
     except BaseException as error:
         if target.slots:
-            target.slots.doubt(target.tag)
+            target.slots.forget_place(target.tag)
         blame_files(error, target)
         if isinstance(error, driver.ConnectionError) and (others := target.others):
             with contextlib.suppress(driver.RedisError):
@@ -251,7 +251,7 @@ async def aconnect(target: Target, timeout: float) -> Any:
         # As in connect; without waiting, since the caller may have been cancelled.
         await connection.disconnect(nowait=True)
         if target.slots:
-            target.slots.doubt(target.tag)
+            target.slots.forget_place(target.tag)
         blame_files(error, target)
         if isinstance(error, driver.ConnectionError) and (others := target.others):
             with contextlib.suppress(driver.RedisError):

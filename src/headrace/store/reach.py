@@ -74,8 +74,7 @@ class Reach:
         return [(part.target, part.keys) for part in self.parts]
 
     @property
-    def named(self) -> str:
-        """The id of the store of several shards, once home has kept it; else empty."""
+    def kept_store_id(self) -> str:
         return self.store_id if self._greeted else ""
 
     def greeting(self) -> Call[Greeting]:

@@ -241,7 +241,7 @@ def _unnamed(parts: Sequence[Reach]) -> bool:
 
 def _name(parts: Sequence[Reach]) -> None:
     for part in parts[1:]:
-        part.store_id = parts[0].named
+        part.store_id = parts[0].kept_store_id
 
 
 class ShardedStore(Store):

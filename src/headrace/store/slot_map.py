@@ -79,8 +79,7 @@ class SlotMap:
                 self._asking.release()
         raise error
 
-    def doubt(self, tag: str) -> None:
-        """The node that has these keys may be gone: the next connection looks for it."""
+    def forget_place(self, tag: str) -> None:
         if (place := self._places.pop(key_slot(tag.encode()), None)) is not None:
             self._doubted = place
 
@@ -90,7 +89,7 @@ class SlotMap:
             # By class too: the driver takes the code that it knows off the text.
             doubtful = (driver.ClusterDownError, driver.BusyLoadingError, driver.MasterDownError, driver.ReadOnlyError)
             if isinstance(error, doubtful) or str(error).startswith(_DOUBTFUL):
-                self.doubt(tag)
+                self.forget_place(tag)
             return False
         slot = key_slot(tag.encode())
         before, now = self._places.get(slot), monotonic()

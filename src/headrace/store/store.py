@@ -96,7 +96,7 @@ class Store(Reach):
                 try:
                     found = self._exchange(connection, calls)
                 except BaseException as error:
-                    self._drop(pool, connection, error)
+                    self._close_unless_answered(pool, connection, error)
                     raise
                 pool.idle.append(connection)
                 if pool.line:
@@ -132,8 +132,9 @@ class Store(Reach):
         pool.end_idle()
         return connection
 
-    def _drop(self, pool: ConnectionPool[RawConnection], connection: RawConnection, error: BaseException) -> None:
-        """Close a connection, unless the error was the server's answer and another will do no better."""
+    def _close_unless_answered(
+        self, pool: ConnectionPool[RawConnection], connection: RawConnection, error: BaseException
+    ) -> None:
         if isinstance(error, driver.ResponseError) and verdict(error, self.target, "") != "again":
             pool.give(connection)
         else:

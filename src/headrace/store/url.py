@@ -167,7 +167,6 @@ class Target:
         return slot_map(self.seeds, tls=self.tls)
 
     def learn(self, error: Exception) -> bool:
-        """Take in what a node of a cluster says of its slots; whether the call may go out again at once, to another."""
         slots = self.slots
         return slots is not None and slots.learn(error, self.tag)
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from headrace.model.ids import LENGTH, flow_of, is_flow, is_node, milliseconds_of
-from headrace.model.job import HEAD_START, State, first_line, parse_error, priority_of
+from headrace.model.job import HEAD_START, State, parse_error, priority_of, type_and_first_line
 from headrace.model.options import SIZE_FLAGS
 from headrace.protocol.overviews import GateSeen, OtherJob, RunnerFacts, WhyFacts, WorkerSeen
 
@@ -367,7 +367,7 @@ def ended(facts: WhyFacts) -> Reason | None:
             why = f"since {_named(parent)} is {parent.state}" if parent else "since a node before it was"
         return Reason("ended", f"{text}, {why}", evidence)
     if error is not None and state != State.SUCCEEDED:
-        text += f", {first_line(error)}"
+        text += f", {type_and_first_line(error)}"
         facts_of_end = {"error": error.type, "attempt": error.attempt, "signal": error.signal, "worker": error.worker}
         evidence |= {name: value for name, value in facts_of_end.items() if value}
     if state != State.SUCCEEDED:
@@ -393,7 +393,7 @@ def scheduled(facts: WhyFacts) -> Reason:
     text = f"it is due in {lasting(due - facts.now)}"
     error = parse_error(facts.record.get("error", "").encode())
     if failures and error is not None:
-        text += f": retry {failures}, after {first_line(error)}"
+        text += f": retry {failures}, after {type_and_first_line(error)}"
     elif snoozes:
         text += ": it was snoozed" + (f" {snoozes} times" if snoozes > 1 else "")
     return Reason("scheduled", text, {"due_us": due, "failures": failures, "snoozes": snoozes})

@@ -160,7 +160,7 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
     def prepare(self) -> None:
         """Make what a first job would make for itself: in a process that is forked for each, every job is first."""
         self.plan(b"")
-        self.signature.prepare()
+        self.signature.prepare_decoders()
 
     def plan(self, options: bytes) -> RunPlan:
         """How to run a job that was stored with these options. Raises CorruptRecord: no enqueue wrote these bytes."""

@@ -288,7 +288,6 @@ class InlineRunner:
             self._loop.close()
 
     async def arun(self, claim: Claim, crash: Crash | None) -> Performed:
-        """Run a start; a coroutine on this event loop, which waits while a function runs."""
         if self._is_async(claim):
             return await self._aperform(claim, crash)
         return await in_thread_of_test(self._perform, claim, crash)

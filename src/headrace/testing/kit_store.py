@@ -416,15 +416,14 @@ class Takeover:
                 found += [f"job {id} still runs" for id in space.values["claims"][owner]]
         return found
 
-    def expire(self, by: int) -> None:
-        """Let this many microseconds pass for what the server itself lets expire."""
+    def expire(self, by_us: int) -> None:
         for keys in self._pages():
             pipe = self._client.pipeline(transaction=False)
             for key in keys:
                 pipe.pttl(key)
             for key, left in zip(keys, pipe.execute(), strict=True):
                 if left >= 0:
-                    pipe.pexpire(key, max(0, left - by // 1000))
+                    pipe.pexpire(key, max(0, left - by_us // 1000))
             pipe.execute()
 
     def end(self) -> None:

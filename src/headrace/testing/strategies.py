@@ -60,7 +60,7 @@ def arguments(task: Task[..., Any, Any], **given: st.SearchStrategy[Any]) -> st.
         else:
             optional[name] = strategy
     calls = st.tuples(st.tuples(*positions), st.fixed_dictionaries(keywords, optional=optional))
-    return calls.filter(lambda call: _survives(task, *call))
+    return calls.filter(lambda call: _comes_back_equal(task, *call))
 
 
 def _of(annotation: Any) -> st.SearchStrategy[Any]:
@@ -79,8 +79,7 @@ def _filled(annotation: Any) -> Any:
     return typing.Union[filled] if origin in _UNIONS else origin[filled]  # noqa: UP007 - of any number
 
 
-def _survives(task: Task[..., Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether they can be sent and come back as they are: an int may be too large, a float no number."""
+def _comes_back_equal(task: Task[..., Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     try:
         back = task.unpack(task.signature.pack(args, kwargs, task.context.client.settings.max_payload))
         # An enqueue may send by position what was given by name.

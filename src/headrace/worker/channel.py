@@ -98,13 +98,11 @@ class Channel(Generic[T]):
         self._unsent += frame(message)
         return len(self._unsent)
 
-    def offer(self, message: msgspec.Struct) -> None:
-        """Send without waiting; what does not fit is kept for :meth:`flush`. For a loop that must never block."""
+    def send_or_keep(self, message: msgspec.Struct) -> None:
         self._unsent += frame(message)
         self.flush()
 
-    def hint(self, data: bytes) -> None:
-        """Send a frame made ahead if that can be done at once; it may as well be lost."""
+    def send_or_drop(self, data: bytes) -> None:
         if not self._unsent:
             try:  # noqa: SIM105 - a dispatcher that was just woken pays for each function that it calls
                 self.sock.send(data, socket.MSG_DONTWAIT)

@@ -41,12 +41,11 @@ class NoRoom(Exception):
     """A process of ours cannot begin its work: the system has no room for a process or thread of its own."""
 
 
-def die_with(parent: int, by: int = signal.SIGKILL) -> None:
-    """Ask the kernel to send this process a signal when its parent ends, whose process id this is."""
+def die_with(parent_pid: int, signal_number: int = signal.SIGKILL) -> None:
     if sys.platform == "linux":
         set_parent_death_signal = 1
-        prctl()(set_parent_death_signal, by)
-        if os.getppid() != parent:
+        prctl()(set_parent_death_signal, signal_number)
+        if os.getppid() != parent_pid:
             os._exit(0)
 
 

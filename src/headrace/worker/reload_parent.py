@@ -94,7 +94,7 @@ class ReloadedWorker(msgspec.Struct, eq=False):
     def send(self, message: Size | Resize) -> None:
         """Send without waiting: a worker may import its application for minutes."""
         with contextlib.suppress(Closed):
-            self.channel.offer(message)
+            self.channel.send_or_keep(message)
 
     def signal(self, number: int) -> None:
         """Only for a child that was not reaped yet: its number cannot belong to another process."""

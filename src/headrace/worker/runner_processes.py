@@ -115,8 +115,7 @@ class DispatcherProcess:
             self._control.close()
             self._control = None
 
-    def replace(self) -> None:
-        """Another one is due: at once, or after a pause where several died young."""
+    def schedule_fork(self) -> None:
         self._deaths = self._deaths + 1 if time.monotonic() - self._born < YOUNG else 0
         delay = 0.0 if self._deaths < 2 else min(0.1 * 2 ** min(self._deaths, 7), MOST_PAUSE)
         self.fork_at = time.monotonic() + delay
@@ -180,7 +179,7 @@ class RunnerProcesses:
             self._fork(stack, wanted, options)
 
     def _fork(self, stack: contextlib.ExitStack, wanted: Spawn, options: WorkerOptions) -> None:
-        self._store_use.prepare(self._app)
+        self._store_use.load_if_used(self._app)
         kind = wanted.kind
         mine, theirs = (stack.enter_context(sock) for sock in socket.socketpair())
         ticket_read, ticket_write = _pipe(stack)
@@ -224,8 +223,7 @@ class RunnerProcesses:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(child.pid, signal.SIGUSR1 if message.what == "stop" else signal.SIGUSR2)
 
-    def kill(self) -> None:
-        """End all of them with what they started. They are reaped, and the dispatcher is told, as ever."""
+    def kill_all(self) -> None:
         for child in self._children.values():
             child.fenced = True
             child.kill()
@@ -249,7 +247,7 @@ class RunnerProcesses:
             # Nothing reads here what signals and a dead dispatcher have made readable: a select would not wait.
             time.sleep(min(0.01, patience))
             self._reap_quietly(os.WNOHANG)
-        self.kill()
+        self.kill_all()
         while self._children:
             self._reap_quietly(0)
 

@@ -127,7 +127,6 @@ class Supervisor:
         return max(0.0, wanted - time.monotonic())
 
     def _fork_due(self) -> None:
-        """Fork what is wanted. What the system has no room for now is tried again later; what lives goes on."""
         now = time.monotonic()
         if now < self._again_at:
             return
@@ -192,7 +191,6 @@ class Supervisor:
                 self.asked_to_stop()
 
     def asked_to_stop(self, *, at_once: bool = False) -> None:
-        """End this worker when its jobs have ended, or ``at_once``, as at a second request."""
         now = time.monotonic()
         if self.stopping and not at_once and now - self._last_signal < SAME_SIGNAL:
             return
@@ -230,7 +228,7 @@ class Supervisor:
         # Counted here: a dispatcher that dies meanwhile would take the wish along.
         kinds = kinds_of(self.app.tasks)
         kind: Kind = next(one for one in KINDS if one in kinds)
-        size = self.options.at_once(kind) + by
+        size = self.options.jobs_at_once(kind) + by
         try:
             self._on_message(messages.Size(kind, size))
         except OptionsError as error:
@@ -269,7 +267,7 @@ class Supervisor:
                 log.error("the dispatcher died (%s)", how(status), code="dispatcher.died")
                 self._runners.stop(0.0)
                 if not self.stopping:
-                    self._dispatcher.replace()
+                    self._dispatcher.schedule_fork()
 
     def _keep_fence(self, now: float) -> None:
         stamp, lease = self.stamps.read(), self.app.settings.lease
@@ -280,7 +278,7 @@ class Supervisor:
             silence = now - stamp.dispatcher
             text = "the dispatcher has not moved for %.1f s and its lease ends: killing its runners"
             log.error(text, silence, code="dispatcher.silent")
-            self._runners.kill()
+            self._runners.kill_all()
             # One that was forked meanwhile is killed at a further turn.
             at = now + 1.0
         self._fence_at = at

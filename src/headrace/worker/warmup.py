@@ -124,10 +124,9 @@ class StoreUse:
 
     def learn(self, app: Headrace) -> None:
         self._page[0] = 1
-        self.prepare(app)
+        self.load_if_used(app)
 
-    def prepare(self, app: Headrace) -> None:
-        """Before a fork: have the store in memory, without a connection, if a job used it."""
+    def load_if_used(self, app: Headrace) -> None:
         if self._page[0] and not store_is_loaded():
             # A job that needs it gets the error, if there is one.
             with contextlib.suppress(HeadraceError, OSError):

@@ -72,8 +72,7 @@ class QueueOrder(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ("default",)
     weights: tuple[float, ...] = ()
 
-    def arrange(self, randoms: list[float]) -> tuple[str, ...]:
-        """The order of one claim. A heavier queue tends to come first, and none starves."""
+    def draw_order(self, randoms: list[float]) -> tuple[str, ...]:
         if not self.weights:
             return self.names
         drawn = zip(self.names, self.weights, randoms, strict=True)
@@ -143,8 +142,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
                 "at most 1,024 runners or threads and 100,000 coroutines a worker: start more workers instead"
             )
 
-    def at_once(self, kind: Kind) -> int:
-        """How many jobs of a kind run at once: processes, forks, threads or coroutines."""
+    def jobs_at_once(self, kind: Kind) -> int:
         return OWN_AT_ONCE if kind == OWN else int(getattr(self, COUNTS[kind]))
 
     def resized(self, kind: Kind, size: int) -> WorkerOptions:
@@ -155,7 +153,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, **count)
 
     def runners(self, kind: Kind) -> int:
-        return min(self.at_once(kind), 1) if kind in SHARED else self.at_once(kind)
+        return min(self.jobs_at_once(kind), 1) if kind in SHARED else self.jobs_at_once(kind)
 
     def slots(self, kind: Kind) -> int:
-        return self.at_once(kind) if kind in SHARED else 1
+        return self.jobs_at_once(kind) if kind in SHARED else 1

@@ -73,8 +73,7 @@ def name_of(task: Any, what: str = "flow.run") -> str:
     raise ArgumentError(f"{what} takes a task, the name of one, or a workflow, not {task!r:.80}: is it decorated?")
 
 
-def stem(name: str) -> str:
-    """The last part of a task's name: what its nodes are called after."""
+def last_part(name: str) -> str:
     return name.rpartition(".")[2].rpartition(":")[2]
 
 

@@ -37,10 +37,10 @@ from headrace.workflows.node import (
     R,
     Runnable,
     is_node,
+    last_part,
     name_of,
     node_request,
     some,
-    stem,
 )
 
 # Bytes from which on a value that several nodes take is stored once: to read it takes them an exchange more.
@@ -95,7 +95,7 @@ class Scope:
         if asked.name:
             self.builder.check_free(self.prefix + asked.name)
             return self.prefix + asked.name
-        return self.builder.fresh(self.prefix + stem(name_of(task)))
+        return self.builder.fresh(self.prefix + last_part(name_of(task)))
 
     def target(self, given: Any, options: dict[str, Any]) -> tuple[Signature | Unchecked, Form]:
         name = name_of(given)
@@ -218,7 +218,7 @@ class Scope:
     def listed(self, place: int, asked: NodeRequest, also: str = "") -> Node[Any]:
         """The node of a row that is complete but for its references."""
         task = also or self.builder.rows[place].task
-        for name in {task, stem(task)}:
+        for name in {task, last_part(task)}:
             self._meant.setdefault(name, []).append(place)
         if asked.after or asked.before:
             self._pending.append((place, asked))

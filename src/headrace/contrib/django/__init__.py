@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace.app import Headrace
-from headrace.contrib.outbox import BATCH, INSERT, deletion, handed_over, keep, rows_of
+from headrace.contrib.outbox import BATCH, INSERT, deletion, ids_stored_by_producer, keep, rows_of
 from headrace.errors import Interrupt, MissingExtra, OptionsError, SettingsError
 from headrace.model.retry import signal_in
 from headrace.store.client import Client
@@ -196,7 +196,7 @@ class CommitHook:
         elif self._number == batch.hooks:
             works, batch.committed = batch.committed, []
             send(batch.client, works)
-            if ids := handed_over(works):
+            if ids := ids_stored_by_producer(works):
                 _delete(batch.connection, ids)
 
 

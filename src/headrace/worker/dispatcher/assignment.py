@@ -259,7 +259,6 @@ class RunnerSlots:
 
 
 def place_of(snapshot: Snapshot[RunnerSlot], key: str) -> RunnerSlot:
-    """The place where a job waits: that of its key; the least loaded for a broadcast, which has none."""
     place = hash(snapshot, key) if key else least_loaded(snapshot)
     assert place is not None
     return place
@@ -385,8 +384,7 @@ class Assignment:
             places.ranks.set(place, LAST)
         return None
 
-    def prefer(self, kind: Kind, claim: Claim, now: float, *, alone: bool) -> RunnerHandle | None:
-        """The runner of the job's place, if that has room now, else as :meth:`choose`."""
+    def choose_by_place(self, kind: Kind, claim: Claim, now: float, *, alone: bool) -> RunnerHandle | None:
         snapshot = self.places(kind).snapshot
         place = place_of(snapshot, claim.key) if snapshot.size else None
         handle = None if place is None or place.line else place.handle

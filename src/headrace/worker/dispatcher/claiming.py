@@ -148,7 +148,7 @@ class Claiming:
         if self.must_wait:
             return None
         known, parked = self._demand.known, self._parked
-        wanted = self._wanted(now) if known.waiting or known.beyond or parked or self._asks_anyway else None
+        wanted = self._wanted(now) if known.waiting or known.beyond or parked or self._may_have_unannounced else None
         if wanted is not None and wanted.now:
             return wanted
         return self._demand.own(now) if self._looks_for_own(parked) else None
@@ -177,8 +177,7 @@ class Claiming:
         return () if self._requests.waits("unpark") else self._unparking.parked
 
     @property
-    def _asks_anyway(self) -> bool:
-        """Whether there may be jobs that no claim told of: a broadcast, or nodes that are tended in the same trip."""
+    def _may_have_unannounced(self) -> bool:
         return self._demand.unasked_broadcast or (self._background.at <= self._worker.now and not self._requests.armed)
 
     def _wanted(self, now: float) -> ClaimRequest | None:
@@ -187,7 +186,7 @@ class Claiming:
         worker, turns, most = self._worker, self._turns, CLAIM_MOST
         if turns is None:
             coming = self.coming
-        elif self.crowded_out:
+        elif self.others_take_all_room:
             return None
         else:
             others = turns.coming - self.counted
@@ -196,11 +195,10 @@ class Claiming:
             finished = self._endings.finished if turns is None else turns.finished
             most = min(most, worker.options.max_jobs - finished - self._placement.held - coming)
         parked: list[Kind] = [kind for task in self._parked if (kind := worker.tasks[task].kind) != OWN]
-        return self._demand.wanted(now, most, coming, parked, ask=self._asks_anyway)
+        return self._demand.wanted(now, most, coming, parked, ask=self._may_have_unannounced)
 
     @property
-    def crowded_out(self) -> bool:
-        """Whether what comes from other shards takes all the room, as far as this turn knows."""
+    def others_take_all_room(self) -> bool:
         turns = self._turns
         if turns is None:
             return False
@@ -265,7 +263,7 @@ class Claiming:
 
     def _order(self) -> list[str]:
         queues, random = self._worker.options.queues, self._worker.random
-        return list(queues.arrange([random.random() for _ in queues.names] if queues.weights else []))
+        return list(queues.draw_order([random.random() for _ in queues.names] if queues.weights else []))
 
     @property
     def leased(self) -> int:

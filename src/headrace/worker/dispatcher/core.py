@@ -48,7 +48,7 @@ class Core:
             self._handlers |= self.incarnation.handlers
         self._holds = AwayLimits(worker, self.incarnation.desk)
         if self._turns is not None:
-            pool.on_spent = self._holds.spent
+            pool.on_spent = self._holds.add_spent
         for one in self.incarnations:
             one.control.on_stop = lambda: self._drain(now=False)
             one.control.on_quiet = self._quiet
@@ -83,11 +83,10 @@ class Core:
             events.Orphaned: lambda _: self._orphaned(),
         }
 
-    def start(self, predecessors: Sequence[str], now: float) -> Sequence[events.Action]:
-        """Begin to work; ``predecessors``: the incarnations that this one takes over from, whose processes are dead."""
+    def start(self, dead_predecessors: Sequence[str], now: float) -> Sequence[events.Action]:
         self.worker.now = now
         for one in self.incarnations:
-            for predecessor in predecessors:
+            for predecessor in dead_predecessors:
                 one.maintenance.reclaim.add(predecessor, is_dead=True)
         for kind in self.worker.kinds:
             self._supply.resize(kind, self.worker.options.runners(kind))

@@ -31,7 +31,7 @@ from headrace.model.ended import (
     Succeeded,
 )
 from headrace.model.ids import OWN_QUEUE
-from headrace.model.job import NO_LOG, Claim, JobError, Outcome, StartNote, error_json, first_line, parse_error
+from headrace.model.job import NO_LOG, Claim, JobError, Outcome, StartNote, error_json, parse_error, type_and_first_line
 from headrace.model.limit_rules import gates_of
 from headrace.model.notation import duration, size
 from headrace.model.workflow import log_fields
@@ -68,7 +68,7 @@ def _note(outcome: Outcome, claim: Claim) -> StartNote | None:
         # It expired, was cancelled or could not be read before its code began.
         return None
     code = -1 if error.exit_code is None else error.exit_code
-    return StartNote(claim.id, claim.ready, first_line(error), error.signal or 0, code)
+    return StartNote(claim.id, claim.ready, type_and_first_line(error), error.signal or 0, code)
 
 
 # What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
@@ -135,7 +135,6 @@ class Endings:
         self.end(claim, how(error_json(JobError(type=name, message=text, attempt=claim.attempt)), self._keep))
 
     def interrupt_growth(self) -> None:
-        """What these starts added is not stored: they run again, without using up a retry."""
         self._desk.requests.forget(*GROWTH)
         for claim in self.growth.drop_all():
             self.end(claim, Interrupted(b"", self._keep))

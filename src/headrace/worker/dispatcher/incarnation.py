@@ -109,7 +109,7 @@ class Incarnation:
     def has_nothing_to_do(self, now: float) -> bool:
         if self.stirred or now >= self.due or self.endings or self.desk.notes or self.growth or self.inputs:
             return False
-        return self.claiming.crowded_out and not (self.holds or self.demand.own_may_wait)
+        return self.claiming.others_take_all_room and not (self.holds or self.demand.own_may_wait)
 
     def stop_claiming(self) -> None:
         self._requests.wake_up()

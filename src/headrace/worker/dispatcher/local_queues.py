@@ -306,8 +306,7 @@ class AwayLimits:
             if (hold := self._holds.pop(end.claim.number, None)) is not None:
                 self._release(hold, end.ended)
 
-    def spent(self, number: int, spent: Iterable[tuple[str, int]]) -> None:
-        """A start costs so much more of these limits; home hears of it when it ends."""
+    def add_spent(self, number: int, spent: Iterable[tuple[str, int]]) -> None:
         if (hold := self._holds.get(number)) is not None:
             for limit, units in spent:
                 hold.spent[limit] += units

@@ -165,7 +165,7 @@ class Dispatcher:
             self._inbox.clear()
             self._perform(actions)
             for session in self._sessions:
-                session.go_on()
+                session.send_next()
             if self._core.awoken:
                 # The runner that got a job may wait for this processor, while all else is decided.
                 os.sched_yield()

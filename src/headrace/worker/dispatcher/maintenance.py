@@ -200,7 +200,6 @@ class Unparking:
         return bool(self.parked or self._under_way)
 
     def step(self, task: str, room: int) -> Step:
-        """The call for one task, for a claim in the same trip that has room for this many of its jobs."""
         limit = min(room, BATCH)
         # What is heard from now on may be newer than the answer.
         self.parked.discard(task)

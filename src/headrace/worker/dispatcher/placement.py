@@ -155,7 +155,7 @@ class Placement:
                     handle = assignment.choose(kind, claim.task, now, alone=alone)
                 elif claim.lane or claim.once:
                     # It holds its limits, so it waits for no runner: others of the limits would wait for that one, too.
-                    handle = assignment.prefer(kind, claim, now, alone=alone)
+                    handle = assignment.choose_by_place(kind, claim, now, alone=alone)
                 elif self._local_queues.add((claim, plan), kind):
                     # At once: a job of any place that comes behind it must find the room that is left.
                     starts += self._local_queues.serve(now, self.in_time)

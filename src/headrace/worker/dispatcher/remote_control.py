@@ -97,7 +97,7 @@ class SelfReport:
     def sizes(self) -> list[str]:
         kinds, options = self._worker.kinds, self._worker.options
         runners = " ".join(f"{kind}:{options.runners(kind)}" for kind in kinds)
-        return ["runners", runners, "sizes", " ".join(f"{kind}:{options.at_once(kind)}" for kind in kinds)]
+        return ["runners", runners, "sizes", " ".join(f"{kind}:{options.jobs_at_once(kind)}" for kind in kinds)]
 
     def news(self) -> list[str | int]:
         metadata: list[str | int] = []
@@ -250,10 +250,10 @@ class RemoteControl:
 
     def resize(self, kind: Kind, size: int) -> None:
         worker = self._worker
-        if worker.phase != "working" or size == worker.options.at_once(kind):
+        if worker.phase != "working" or size == worker.options.jobs_at_once(kind):
             return
         text = "%s: %d at once, %d before"
-        worker.actions.log(logging.INFO, text, kind, size, worker.options.at_once(kind), code="worker.resized")
+        worker.actions.log(logging.INFO, text, kind, size, worker.options.jobs_at_once(kind), code="worker.resized")
         worker.options = worker.options.resized(kind, size)
         if kind not in worker.kinds:
             return

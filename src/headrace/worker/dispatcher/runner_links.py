@@ -93,10 +93,9 @@ class RunnerLink:
 
     def give(self, action: events.Give) -> None:
         give_tickets(self.ticket_write, len(action.claims), self._recalls)
-        self.channel.offer(Run(action.claims))
+        self.channel.send_or_keep(Run(action.claims))
 
     def take_back(self, most: int) -> int:
-        """Take back the right to start up to ``most`` of the last jobs; how many it had not begun."""
         count = take_back(self.ticket_read, most)
         self._recalls += bool(count)
         return count
@@ -162,7 +161,7 @@ class RunnerLinks:
         if (link := self._links.get(action.runner)) is not None:
             with contextlib.suppress(Closed):
                 link.give(action)
-                self._mind(link)
+                self._send_rest_when_room(link)
 
     def send(self, action: events.Notify) -> None:
         if (link := self._links.get(action.runner)) is not None:
@@ -181,7 +180,7 @@ class RunnerLinks:
 
     def hint(self, runner: int) -> None:
         if (link := self._links.get(runner)) is not None:
-            link.channel.hint(_WAKE_HINT)
+            link.channel.send_or_drop(_WAKE_HINT)
 
     def died(self, died: Died) -> None:
         link = self._links.pop(died.runner, None)
@@ -215,11 +214,10 @@ class RunnerLinks:
 
     def _offer(self, link: RunnerLink, message: msgspec.Struct) -> None:
         with contextlib.suppress(Closed):
-            link.channel.offer(message)
-            self._mind(link)
+            link.channel.send_or_keep(message)
+            self._send_rest_when_room(link)
 
-    def _mind(self, link: RunnerLink) -> None:
-        """What did not fit into the runner's socket is sent when there is room: large arguments exceed its buffer."""
+    def _send_rest_when_room(self, link: RunnerLink) -> None:
         if (link.channel.full or link.blocked) and not link.closed:
             link.blocked = link.channel.full
             self._watched.set_write_interest(link.channel, wanted=link.blocked)
@@ -234,7 +232,7 @@ class RunnerLinks:
         if channel.full:
             with contextlib.suppress(Closed):
                 channel.flush()
-                self._mind(link)
+                self._send_rest_when_room(link)
         self._inbox.append(events.Heard(link.number, messages))
         if channel.garbled:
             self._close(link, garbled=True)
@@ -275,7 +273,7 @@ class ControlLink:
     def ask(self, message: ToSupervisor) -> None:
         """Send a message after what did not fit before. Never waits: the supervisor may be waiting for us to read."""
         with contextlib.suppress(Closed):
-            self._control.offer(message)
+            self._control.send_or_keep(message)
             self._watched.set_write_interest(self._control, wanted=self._control.full)
 
     def _on_ready(self) -> None:

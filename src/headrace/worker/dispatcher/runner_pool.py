@@ -284,7 +284,6 @@ class RunnerPool:
         self._worker.timers.set("stall", soonest)
 
     def recall(self, concerns: Callable[[Claim], bool] | None = None) -> None:
-        """Take back what has not begun: of all runners, or of those that hold a job which this concerns."""
         for handle in self.assignment.handles.values():
             if concerns is None or any(concerns(start.claim) for start in handle.starts.values()):
                 self._commands.take_back(handle)

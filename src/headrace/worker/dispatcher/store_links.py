@@ -312,8 +312,7 @@ class StoreLinks:
             link.deadline = max(link.deadline, time.monotonic() + self.patience)
         return replies or []
 
-    def answered(self, name: str = "main") -> None:
-        """A request was answered on this connection, if only with a refusal."""
+    def on_any_answer(self, name: str = "main") -> None:
         if self.failures[name]:
             if name == "main":
                 log.info("%s answers again", self.target.shown, code="store.back")

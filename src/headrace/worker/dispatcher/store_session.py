@@ -119,8 +119,7 @@ class StoreSession:
         if self.links.made is not None:
             self._before.append(steps)
 
-    def go_on(self) -> None:
-        """Send what was to go first, then what that held back, then tell that there is room for more."""
+    def send_next(self) -> None:
         if self._reported_ready or self._inflight or self.links.made is None:
             return
         self._goes_ahead = bool(self._before)
@@ -241,15 +240,14 @@ class StoreSession:
                 self.links.accepted(name)
                 self._inbox.append(events.Replied(what[1], what[0].parse(reply), name))
         if failed:
-            self._failed(failed, unloaded)
+            self._on_errors(failed, unloaded)
         elif awaited != ["unblock"] and not self._goes_ahead:
             # What goes ahead reads, which a server may permit that refuses all else.
-            self.links.answered()
+            self.links.on_any_answer()
         # At once, so that the next request is decided before the replies are read in full.
         self._report_ready()
 
-    def _failed(self, failed: list[tuple[events.Step, Exception]], unloaded: Exception | None) -> None:
-        """The server answered with errors: load scripts that it lacks, give back what it refused, or connect anew."""
+    def _on_errors(self, failed: list[tuple[events.Step, Exception]], unloaded: Exception | None) -> None:
         lost: tuple[Exception, str] | None = None
         for step, reply in failed:
             script = step[0].script
@@ -269,7 +267,7 @@ class StoreSession:
         elif self._inflight:
             self._resend(unloaded=True)
         else:
-            self.links.answered()
+            self.links.on_any_answer()
 
     def _refused(self, error: Exception, name: str, step: events.Step, *, asleep: bool = False) -> None:
         self.links.refused(error, name)
@@ -306,7 +304,7 @@ class StoreSession:
             self._poll_instead(str(woke))
             return False
         self._polls_until = 0.0
-        self.links.answered("waker")
+        self.links.on_any_answer("waker")
         return woke is not None
 
     def _on_mail(self) -> None:
@@ -322,7 +320,7 @@ class StoreSession:
                 # Announcements that came meanwhile are lost: read what there is.
                 self._deaf = 0
                 self.links.accepted("SUBSCRIBE")
-                self.links.answered("mail")
+                self.links.on_any_answer("mail")
                 self._inbox.append(events.Mail(events.CALLED))
                 self._inbox.append(events.Mail(events.HURRY))
 

@@ -258,7 +258,7 @@ class Process:
 
     def _stop(self, stop: Stop, current: CurrentJob | None) -> StopReason:
         if current is not None and stop.number == current.number:
-            return _raised(current, stop.reason)
+            return _reason_to_raise(current, stop.reason)
         # A limit is one of code that runs.
         if stop.reason != "soft" and any(claim.number == stop.number for claim in self._inbox):
             keep_stop(self._pending, stop.number, stop.reason)
@@ -267,7 +267,7 @@ class Process:
     def _check(self, job: CurrentJob) -> StopReason:
         """Why to raise in this start; reads without waiting. Called during user code, so a dead dispatcher waits."""
         try:
-            if reason := _raised(job, self._pending.pop(job.number, "")):
+            if reason := _reason_to_raise(job, self._pending.pop(job.number, "")):
                 return reason
             return self._file(self._channel.receive(wait=False, most=WHOLE), job)
         except Closed:
@@ -276,8 +276,7 @@ class Process:
             end_faulty()
 
 
-def _raised(job: CurrentJob, reason: StopReason) -> StopReason:
-    """The reason, if it raises: of a shutdown that begins the job is only told."""
+def _reason_to_raise(job: CurrentJob, reason: StopReason) -> StopReason:
     if reason != "shutdown":
         return reason
     job.begin_stop(reason)

@@ -217,13 +217,12 @@ class Threads:
     def _work(self, gate: ThreadGate) -> None:
         gate.attach()
         try:
-            while (claim := self._next()) is not None:
+            while (claim := self._await_claim()) is not None:
                 self._run(gate, claim)
         except BaseException:  # noqa: BLE001 - a fault of ours: a slot that died silently would swallow jobs for ever
             end_faulty()
 
-    def _next(self) -> Claim | None:
-        """The next job that may begin; None: there will be none."""
+    def _await_claim(self) -> Claim | None:
         ticket: int | None = None
         with self._filed:
             while not (self._over or self._closed):

@@ -85,7 +85,7 @@ class TracedStarts:
         # It begins now: the time of the token is of the server's clock, which is another one.
         span = traces.tracer.start_span(
             f"process {claim.task}", sent, trace.SpanKind.CONSUMER,
-            _known(claim.queue, claim.task, runner_context.place), links,
+            _sampling_attributes(claim.queue, claim.task, runner_context.place), links,
         )  # fmt: skip
         if span.is_recording():
             span.set_attributes(_attributes(claim, headers))
@@ -121,8 +121,7 @@ def _error_of(found: list[Any]) -> JobError | None:
 
 
 @lru_cache(1024)
-def _known(queue: str, task: str, place: str) -> Mapping[str, str]:
-    """Attributes that a sampler may decide by: those that the conventions want where a span begins."""
+def _sampling_attributes(queue: str, task: str, place: str) -> Mapping[str, str]:
     return {
         traces.SYSTEM: "headrace", traces.OPERATION: "process", traces.OPERATION_TYPE: "process",
         traces.DESTINATION: queue, traces.CLIENT: place, traces.TASK: task,
