@@ -268,7 +268,13 @@ def test_options_that_mean_nothing_to_a_sentinel(query: str, said: str) -> None:
         Store(f"sentinel://host/jobs?{query}", Settings())
 
 
-@pytest.mark.parametrize("url", ["sentinel://", "sentinel://host", "sentinel://host:x/jobs", "sentinel://host/jobs/x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sentinel://", "sentinel://host", "sentinel://host:x/jobs", "sentinel://host/jobs/x",
+        "sentinel://host/jobs/\N{SUPERSCRIPT TWO}",
+    ],
+)  # fmt: skip
 def test_urls_that_cannot_name_a_master(url: str) -> None:
     with pytest.raises(UrlError, match="sentinel://host:26379"):
         Store(url, Settings())

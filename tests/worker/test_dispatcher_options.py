@@ -37,6 +37,7 @@ def test_weights_are_chances_of_coming_first() -> None:
         ("a:1,b", "one to each"),
         ("a:0", "more than 0"),
         ("a:-1,b:2", "more than 0"),
+        ("a:\N{SUPERSCRIPT TWO}", "cannot be used"),
         ("a b", "cannot be used"),
         ("slow=3,b", "weight behind a colon: slow:3$"),
         ("-x", "cannot be used"),

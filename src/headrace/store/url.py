@@ -187,7 +187,7 @@ def _sentinel(url: str, visible: str) -> Target:
     credentials, _, hosts = parts.netloc.rpartition("@")
     found = _hosts(hosts, 26379, f"{visible} names no Sentinel host: use sentinel://host:26379,host:26379/service/0")
     service, _, database = parts.path.strip("/").partition("/")
-    if not service or (database and not database.isdigit()):
+    if not service or (database and not database.isdecimal()):
         raise UrlError(f"{visible} names no service: use sentinel://host:26379,host:26379/service/0")
     options: dict[str, Any] = {"db": int(database or 0)} | _credentials(credentials)
     tls = parts.scheme in TLS
@@ -262,7 +262,7 @@ def parse(url: str, tag: str = "{hr:0}:") -> Target:
         raise UrlError(f"{visible} names no host: use {parts.scheme}://host:6379/0")
     if port == 0:
         raise UrlError(f"{visible} has port 0: use the server's port, usually 6379")
-    if parts.scheme != "unix" and parts.path.strip("/") and not parts.path.strip("/").isdigit():
+    if parts.scheme != "unix" and parts.path.strip("/") and not parts.path.strip("/").isdecimal():
         raise UrlError(f"{visible} names the database {parts.path.strip('/')!r}: it is a number, such as /0")
     _check_options(parts.scheme, parts.query, visible)
     driver_url = url.replace("valkeys://", "rediss://", 1).replace("valkey://", "redis://", 1)

@@ -87,7 +87,7 @@ def parse_queues(text: str) -> QueueOrder:
         if "=" in part:
             raise OptionsError(f"{part!r} names no queue: write a weight behind a colon: {part.replace('=', ':', 1)}")
         name, colon, weight = part.rpartition(":")
-        if colon and weight.removeprefix("-").replace(".", "", 1).isdigit():
+        if colon and weight.removeprefix("-").replace(".", "", 1).isdecimal():
             if float(weight) <= 0:
                 raise OptionsError(f"the weight in {part!r} must be more than 0")
             weights.append(float(weight))
