@@ -112,6 +112,13 @@ async def test_what_comes_after_the_question_is_left_alone(shop: Shop, dashboard
     assert (late.state, after.state) == ("cancelled", "scheduled")
 
 
+async def test_a_verb_that_matches_nothing_says_so_and_has_no_button(shop: Shop, dashboard: Dashboard) -> None:
+    page = await ask(dashboard, "/bulk/new?verb=delete&state=scheduled&task=nothing")
+    assert "<h1>No job to delete</h1>" in page.text
+    assert "No job matches state:scheduled task:nothing." in page.text
+    assert "/bulk" not in {one.get("action") for tag, one in page.elements if tag == "form"}
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -114,8 +114,13 @@ async def test_only_operators_tick(shop: Shop) -> None:
     looking = Dashboard(shop.app, viewer)
     assert "checkbox" not in (await ask(looking, "/jobs?state=failed")).text
     assert (await press(looking, "retry", shop.failed)).status == 403
-    (act,) = shop.app.acts.page()
-    assert (act.verb, act.name, act.reply) == ("retry", "ticked", "refused: Only operators may do this.")
+    for path in ("/bulk", "/jobs/new"):
+        assert (await ask(looking, path, form={})).status == 403
+    acts = shop.app.acts.page()
+    assert [(act.verb, act.kind, act.name) for act in acts] == [
+        ("enqueue", "jobs", ""), ("bulk", "jobs", ""), ("retry", "jobs", ""),
+    ]  # fmt: skip
+    assert {act.reply for act in acts} == {"refused: Only operators may do this."}
     assert (await press(Dashboard(shop.app, operator, read_only=True), "retry", shop.failed)).status == 403
     assert shop.app.job(shop.failed).state == "failed"
 

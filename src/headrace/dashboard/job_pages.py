@@ -437,17 +437,20 @@ async def confirm(site: DashboardSite, request: Request) -> Response:
     about = "" if counted.exact else "at least "
     looked = "" if counted.exact else f": {counted.matched:,} of the {counted.looked:,} that were looked at"
     means = MEANS[verb].removesuffix(NEVER)
+    title = f"{verb.capitalize()} {about}{plural(counted.matched, 'job')}?"
     texts = [
         f"Jobs that match {site.redactor.text(which.words)}{looked}.",
         f"{means} Jobs that come later are left alone.{NEVER}",
     ]
+    if not counted.matched:
+        title, texts = f"No job to {verb}", [f"No job matches {site.redactor.text(which.words)}{looked}."]
     note = f"{_nodes(counted.nodes, 'further')}, which this verb leaves alone." if counted.nodes else ""
     sent = {
         **facts, "operation": new_id(site.client.keys.shard), "verb": verb, "count": counted.matched,
         "exact": 1 if counted.exact else 0,
     }  # fmt: skip
     return await ask_first(
-        site, request, verb, f"{verb.capitalize()} {about}{plural(counted.matched, 'job')}?", texts, "/bulk",
+        site, request, verb, title, texts, "/bulk",
         link("/jobs", facts), sent.items(), note=note, rate=verb == "retry",
         typed_number=counted.matched if _must_type(verb, counted) else 0, **({} if counted.matched else {"button": ""}),
     )  # fmt: skip

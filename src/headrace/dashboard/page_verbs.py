@@ -36,6 +36,9 @@ MOST_MARK = 300  # letters of what an acknowledgement names
 
 _ACT = re.compile(r"/(?P<kind>[a-z]+)/(?P<name>.*)/act/(?P<verb>[a-z]+)", re.DOTALL)
 
+# Acts whose path names neither verb nor job.
+_UNNAMED = {"/bulk": ("bulk", "jobs", ""), "/jobs/new": ("enqueue", "jobs", "")}
+
 Form = Mapping[str, str]
 Act = Callable[[DashboardSite, str, Form], Awaitable[str]]
 
@@ -304,8 +307,11 @@ async def note_refused(site: DashboardSite, request: Request, path: str, why: st
     found = _ACT.fullmatch(path)
     visitor = visitor_of(request)
     log.warning("refused %s %s by %s: %s", request.method, path, visitor.name if visitor else "?", why)
-    if found is not None and not site.read_only:
-        await note(site, request, (found["verb"], found["kind"], found["name"]), f"refused: {why}")
+    what = _UNNAMED.get(path)
+    if found is not None:
+        what = (found["verb"], found["kind"], "" if found["name"] == "ticked" else found["name"])
+    if what is not None and not site.read_only:
+        await note(site, request, what, f"refused: {why}")
 
 
 async def ask_first(
