@@ -73,7 +73,7 @@ def test_a_slot_that_moves_key_by_key_under_load_loses_no_job(new_cluster: NewCl
     jobs: list[Job[float]] = []
     for _ in range(2):
         target = cluster.other(cluster.serving(SLOT))
-        jobs += fleet.enqueue_many("process.nap", [(0.001,)] * 200)
+        jobs += fleet.enqueue_many("process.nap", [(0.001,)] * 400)
         ran = len(fleet.ledger.starts())
         for _ in cluster.move_by_keys(SLOT, target, each=50):
             # Scripts come between the pieces.

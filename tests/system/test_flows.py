@@ -141,9 +141,9 @@ def _soak(new_server: NewServer, new_fleet: NewFleet, flows: int, width: int, se
     fleet = new_fleet(server.url, lease=2.0, result_ttl=3600)
     dice, chaos = random.Random(seed), Chaos(fleet, server, seed)
     runs = [create(fleet, wide, number, name="soak") for number in range(flows)]
-    jobs = fleet.enqueue_many(
-        "process.nap", [(round(dice.random() * 0.004, 6),) for _ in range(700)], max_crashes=BUDGET
-    )
+    # Long enough for the kills, however quick the machine is.
+    naps = [(round(dice.random() * 0.08, 6),) for _ in range(400)]
+    jobs = fleet.enqueue_many("process.nap", naps, max_crashes=BUDGET)
     chaos.run(flows * (2 * width + 3) + len(jobs), seconds, 1, 0.4)
     ends = [run.wait(60) for run in runs]
     assert ends == [WorkflowState.SUCCEEDED] * flows, [

@@ -90,6 +90,22 @@ def test_a_worker_that_can_fork_nothing_still_stops(patient: Fleet, full: Path) 
     assert worker.wait() == 0
 
 
+def test_when_the_supervisor_dies_nothing_is_left_and_the_job_is_settled(patient: Fleet, tmp_path: Path) -> None:
+    worker = patient.worker(kinds="process,thread,async", processes=2)
+    jobs = [patient.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in ("process", "thread", "async")]
+    for job in jobs:
+        patient.started(job)
+    worker.kill("supervisor")
+    worker.wait()
+    # Its dispatcher said what it knew and left: nobody waits for a lease.
+    assert not patient.app.overview().workers
+    assert {job.state for job in jobs} == {State.READY}
+    assert {job.refresh().crashes for job in jobs} == {1}
+    patient.worker(kinds="process,thread,async")
+    (tmp_path / "go").touch()
+    assert [job.result(timeout=60) for job in jobs] == [2, 2, 2]
+
+
 def test_a_worker_that_sleeps_beyond_its_lease_is_refused(fleet: Fleet, tmp_path: Path) -> None:
     """SIGSTOP, as a paused machine: its jobs run elsewhere, and its reports of them are too late, before and after an end."""
     zombie = fleet.worker(queues="default,mine", processes=2)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.proxy import Proxy
 from tests.servers import Server
-from tests.system.fleet import LEASE, NewFleet, NewServer
+from tests.system.fleet import LEASE, Fleet
 
 
 @pytest.fixture
-def proxied(new_server: NewServer) -> Iterator[tuple[Server, Proxy]]:
+def proxied(new_server: Callable[..., Server]) -> Iterator[tuple[Server, Proxy]]:
     server = new_server(tcp=True)
     with Proxy(server) as proxy:
         yield server, proxy
 
 
+@pytest.mark.parametrize("then", ["connections open and stay silent", "connections are refused"])
 def test_two_starts_of_a_job_never_overlap_when_one_workers_network_falls_silent(
-    proxied: tuple[Server, Proxy], new_fleet: NewFleet, tmp_path: Path
+    proxied: tuple[Server, Proxy], new_fleet: Callable[..., Fleet], tmp_path: Path, then: str
 ) -> None:
     server, proxy = proxied
     # The worker that is not cut off must keep its own, however busy the machine is.
@@ -31,6 +32,9 @@ def test_two_starts_of_a_job_never_overlap_when_one_workers_network_falls_silent
     fleet.started(job)
     other = fleet.worker()
     proxy.mode = "swallow"
+    if then == "connections are refused":
+        proxy.mode = "refuse"
+        proxy.drop()
     fleet.started(job, times=2)
     # It has written down that it runs, which comes a moment later.
     fleet.until(lambda: "2 " in [line[:2] for line in Path(f"{go}.beats").read_text().splitlines()])

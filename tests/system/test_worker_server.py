@@ -85,7 +85,7 @@ def test_a_server_that_refuses_all_for_a_while_is_waited_for(own: Server, served
     served.worker(processes=2)
     client, jobs = own.client(), list[Job[float]]()
     for answer in ("READONLY", "MASTERDOWN", "NOREPLICAS"):
-        jobs += served.enqueue_many("process.nap", [(0.01,)] * 50)
+        jobs += served.enqueue_many("process.nap", [(0.01,)] * 100)
         begun = len(served.ledger.ends()) + 20
         served.until(lambda begun=begun: len(served.ledger.ends()) >= begun)
         if answer == "NOREPLICAS":

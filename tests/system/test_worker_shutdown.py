@@ -109,3 +109,24 @@ def test_an_idle_worker_leaves_at_once(fleet: Fleet) -> None:
     assert time.monotonic() - asked < 9
     assert "do not leave" not in worker.log()
     assert not fleet.app.overview().workers
+
+
+@pytest.mark.slow
+def test_ten_rolling_deploys_under_load_burn_nothing(server: Server, new_fleet: NewFleet) -> None:
+    """Some jobs take longer than ``shutdown_timeout``: those are interrupted, which is free, and none fails or crashes."""
+    fleet = new_fleet(server.url, shutdown_timeout=0.2, lease=LONG_LEASE)
+    jobs = fleet.enqueue_many("process.nap", [(0.02,)] * 20)
+    workers = [fleet.worker(), fleet.worker()]
+    for _ in range(10):
+        jobs += fleet.enqueue_many("process.nap", [(0.6,) if n % 10 == 0 else (0.02,) for n in range(20)])
+        fresh = fleet.worker()
+        old = workers.pop(0)
+        old.terminate()
+        assert old.wait() == 0
+        workers.append(fresh)
+    fleet.drained(60)
+    starts = fleet.ledger.counts()
+    for job in jobs:
+        record = job.refresh()
+        assert (record.state, record.failures, record.crashes) == (State.SUCCEEDED, 0, 0)
+        assert starts[job.id] == 1 + record.interruptions
