@@ -35,7 +35,7 @@ REASONS: dict[str, str] = {
     "tests/system/test_cli_worker.py::test_a_queue_of_its_tasks_that_nobody_serves": _ADVICE,
     "tests/system/test_cli_worker.py::test_no_password_is_logged": "it looks for the URL of a Unix socket",
     "tests/system/test_worker_fence.py": _ONE_WAY,
-    "tests/system/test_worker_server.py::test_a_server_that_only_reads_for_a_while": _ROLE,
+    "tests/system/test_worker_server.py::test_a_server_that_refuses_all_for_a_while": _ROLE,
     "tests/embedded": _PRIVATE,
     "tests/kit": _PRIVATE,
 }
