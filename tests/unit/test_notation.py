@@ -1,10 +1,10 @@
-"""How durations are written: the same in logs, lists, pages and pictures."""
+"""How durations and sizes are written: the same in logs, lists, pages and pictures."""
 
 from __future__ import annotations
 
 import pytest
 
-from headrace.model.notation import duration
+from headrace.model.notation import duration, size
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,18 @@ def test_each_unit_ends_where_its_three_digits_do() -> None:
     for exponent in range(-7, 2):
         for digits in (0.9994, 0.9995, 0.9996, 1.0):
             assert "e" not in duration(digits * 10.0**exponent * 1e6)
+
+
+@pytest.mark.parametrize(
+    ("amount", "told"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1023.6, "1.0 KiB"),
+        (1024, "1.0 KiB"),
+        (1_048_575, "1.0 MiB"),
+        (3 << 40, "3.0 TiB"),
+    ],
+)
+def test_a_size_is_rounded_into_the_unit_that_fits(amount: float, told: str) -> None:
+    assert size(amount) == told

@@ -56,6 +56,13 @@ def test_no_text_passes_for_another_line_of_the_log(record: logging.LogRecord) -
     assert FORGED in "".join(str(value) for value in json.loads(line).values())
 
 
+def test_fields_of_a_program_replace_none_of_the_line() -> None:
+    record = _record("paid", event="other", level="debug", time=0, customer=7)
+    line = json.loads(LogFormatter(json_line, ()).format(record))
+    assert (line["event"], line["level"], line["customer"]) == ("paid", "warning", 7)
+    assert line["time"]
+
+
 def test_commands_never_pass_it_on(capsys: pytest.CaptureFixture[str]) -> None:
     for as_json in (False, True):
         output = Output(json=as_json)

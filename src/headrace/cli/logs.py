@@ -107,14 +107,15 @@ def text_line(record: logging.LogRecord, message: str, fields: dict[str, Any], t
 
 def json_line(record: logging.LogRecord, message: str, fields: dict[str, Any], trace: str) -> str:
     at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    line: dict[str, Any] = {
+    own: dict[str, Any] = {
         "time": at,
         "level": record.levelname.lower(),
         "event": message,
         "logger": record.name,
         "pid": record.process,
-        **fields,
     }
+    # First, and last: a field of somebody's extra= may have one of these names.
+    line = own | fields | own
     if trace:
         line["traceback"] = trace
     return to_json(line)

@@ -39,7 +39,7 @@ def size(amount: float) -> str:
     """Bytes for people: ``12 B``, ``3.4 KiB``, ``56 MiB``."""
     unit = "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024:
+        if amount < 1023.5:  # more is 1024 when it is rounded
             break
         amount, unit = amount / 1024, larger
     return f"{amount:.1f} {unit}" if amount < 10 and unit != "B" else f"{amount:.0f} {unit}"
