@@ -49,6 +49,11 @@ def nap(seconds: float) -> None:
 """
 
 
+def serving() -> str:
+    """What a worker logs when its store knows it, or the first of its shards, where its events are told."""
+    return "serves default at shard 0" if os.environ.get("HEADRACE_SHARDS") else "serves default"
+
+
 @dataclass(frozen=True)
 class Ended:
     """What a command left behind."""
@@ -226,6 +231,9 @@ class Worker:
         except AssertionError as error:
             error.add_note("".join(self.lines))
             raise
+
+    def serves(self) -> str:
+        return self.says(serving())
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)

@@ -13,6 +13,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.metrics import FAMILIES, board, rules_document
+from headrace.model.ids import shard_of
 from tests.deadline import eventually
 from tests.program import TASKS, Program, Worker
 from tests.servers import connect
@@ -55,7 +56,8 @@ def scrape(tmp_path: Path, url: str) -> Iterator[Callable[[], Series]]:
     program.enqueue("tasks.add", "1", "--queue", "unserved")
     spoiled = program.enqueue("tasks.add", "1")
     with Headrace(url) as app, connect(url) as client:
-        client.hset(app.client.keys.job(spoiled), mapping={"headers": msgspec.msgpack.encode({"tenant": 1}), "more": 1})
+        keys = app.client.shards[shard_of(spoiled)]
+        client.hset(keys.job(spoiled), mapping={"headers": msgspec.msgpack.encode({"tenant": 1}), "more": 1})
     worker = Worker(program.start("worker", "tasks:app", "--processes", "1", "--metrics", "0", stderr=subprocess.PIPE))
     try:
         where = "http://" + worker.says("metrics").partition("http://")[2].split()[0]

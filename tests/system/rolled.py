@@ -79,7 +79,7 @@ class Rolled:
         worker = Worker(process)
         self.workers.append(worker)
         if ready:
-            worker.says("serves default")
+            worker.serves()
         return worker
 
     def hup(self, worker: Worker) -> None:

@@ -24,6 +24,7 @@ import redis
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
 from tests.processes import lives
+from tests.program import serving
 from tests.system.fleet import PATIENCE, Fleet, Worker, send
 from tests.system.tap import Tap
 
@@ -80,6 +81,7 @@ def test_a_kill_around_a_request(fleet: Fleet, tap: Tap, role: str, point: str, 
     worker = fleet.worker(url=tap.url, ready=False)
     assert trap.sprung.wait(PATIENCE), repr(worker)
     fleet.until(worker.runners)
+    fleet.until(lambda: serving() in worker.log())
     _kill(fleet, worker, role)
     if role in ("runner", "supervisor"):
         trap.release()
