@@ -114,7 +114,7 @@ def json_line(record: logging.LogRecord, message: str, fields: dict[str, Any], t
         "logger": record.name,
         "pid": record.process,
     }
-    # First, and last: a field of somebody's extra= may have one of these names.
+    # First, and last: a field of ``extra=`` may have one of these names.
     line = own | fields | own
     if trace:
         line["traceback"] = trace
