@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 
 import pytest
 
@@ -57,10 +58,11 @@ def test_no_text_passes_for_another_line_of_the_log(record: logging.LogRecord) -
 
 
 def test_fields_of_a_program_replace_none_of_the_line() -> None:
-    record = _record("paid", event="other", level="debug", time=0, customer=7)
+    record = _record("paid", event="other", level="debug", time=0, worker="other", customer=7)
     line = json.loads(LogFormatter(json_line, ()).format(record))
     assert (line["event"], line["level"], line["customer"]) == ("paid", "warning", 7)
     assert line["time"]
+    assert line["worker"].endswith(f":{os.getpid()}")
 
 
 def test_commands_never_pass_it_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,12 +84,14 @@ class LogFormatter(logging.Formatter):
             parts.append(str(trace).rstrip())
         facts, code = fields.pop("facts", None), fields.pop("code", None)
         if self._shape is json_line:
-            fields = _job() | (cast("dict[str, Any]", facts) if isinstance(facts, dict) else {}) | fields
-            fields = ({"code": code} if code else {}) | {"worker": self._worker} | fields
+            own = ({"code": code} if code else {}) | {"worker": self._worker} | _job()
+            own |= cast("dict[str, Any]", facts) if isinstance(facts, dict) else {}
         else:
             # Of the worker's own lines people need no code.
             shown = code and not record.name.startswith("headrace")
-            fields = _job("job", "task", "attempt") | ({"code": code} if shown else {}) | fields
+            own = _job("job", "task", "attempt") | ({"code": code} if shown else {})
+        # First, and last: what ``extra=`` names so replaces nothing.
+        fields = own | fields | own
         hide = self._redactor
         text = self._shape(record, hide.text(record.getMessage()), hide.value(fields), hide.text("\n".join(parts)))
         return without(self._secrets, _of_job(text))
@@ -114,7 +116,6 @@ def json_line(record: logging.LogRecord, message: str, fields: dict[str, Any], t
         "logger": record.name,
         "pid": record.process,
     }
-    # First, and last: a field of ``extra=`` may have one of these names.
     line = own | fields | own
     if trace:
         line["traceback"] = trace
