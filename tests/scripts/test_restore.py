@@ -26,7 +26,7 @@ def test_a_repeat_changes_nothing(stage: Stage) -> None:
     stage.register()
     put_back(stage, (id, stage.now))
     before = stage.everything()
-    put_back(stage, (id, stage.now))
+    assert put_back(stage, (id, stage.now)) == Restored([], [])
     assert stage.everything() == before
 
 

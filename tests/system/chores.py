@@ -88,6 +88,12 @@ def fail(times: int) -> int:
     return current_job().attempt
 
 
+def fail_once(path: str) -> int:
+    """Run until the start's own file exists; then the first start fails."""
+    _hold(f"{path}.{current_job().failures}")
+    return fail(1)
+
+
 def crash(how: str, times: int = 1000) -> int:
     """Take the runner down, the first so many times."""
     if current_job().attempt > times:
@@ -396,8 +402,8 @@ async def a_block(seconds: float) -> float:
 
 SYNC: tuple[Callable[..., Any], ...] = (
     measure, numbers, total, headers, heir, payloads, graft,
-    add, nap, fenced, gate, beat, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
-    close_all, leave_thread, pid, rubbish, tidy,
+    add, nap, fenced, gate, beat, fail, fail_once, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse,
+    many_children, close_all, leave_thread, pid, rubbish, tidy,
 )  # fmt: skip
 ASYNC: tuple[Callable[..., Any], ...] = (
     a_numbers, a_total, a_headers, a_heir, a_payloads, a_graft,

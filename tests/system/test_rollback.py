@@ -150,6 +150,31 @@ def test_a_start_that_the_server_forgot_is_not_repeated(
     fleet.check()
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_all_starts_of_a_job_that_the_server_forgot_are_told_in_their_order(
+    new_server: NewServer, new_fleet: NewFleet, tmp_path: Path, ended: bool
+) -> None:
+    """The server knows the first start as running, and neither its end nor the second start."""
+    server = new_server(append_only=True)
+    fleet = new_fleet(server.url, lease=LONG_LEASE)
+    fleet.worker()
+    job = fleet.enqueue("process.fail_once", str(tmp_path / "go"), retries=1)
+    fleet.started(job)
+    size = server.written
+    (tmp_path / "go.0").touch()
+    fleet.started(job, times=2)
+    if ended:
+        (tmp_path / "go.1").touch()
+        fleet.ended(job)
+    server.forget(size)
+    fleet.until(lambda: job.refresh().failures == 1 and job.state is (State.SUCCEEDED if ended else State.RUNNING))
+    (tmp_path / "go.1").touch()
+    assert job.result(timeout=60) == 2
+    assert len(fleet.ledger.starts(job.id)) == 2
+    fleet.end()
+    fleet.check()
+
+
 def test_a_start_that_another_worker_has_repeated_is_stopped(
     new_server: NewServer, new_fleet: NewFleet, tmp_path: Path
 ) -> None:

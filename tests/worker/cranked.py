@@ -338,7 +338,7 @@ class Store:
 
     def run(self, call: Call[Any]) -> Any:
         self.called.add(call.script.name)
-        if self.forgetful and (not self._kept or self.world.dice.random() < 0.3):
+        if self.forgetful and (not self._kept or self.world.dice.random() < (0.05 if self.world.alone else 0.3)):
             self.remember()
         return call.parse(getattr(self, call.script.name)(arguments(call)))
 
@@ -505,6 +505,9 @@ class Store:
 
     def register(self, args: dict[str, Any]) -> Any:
         self.owners.setdefault(args["owner"], Registered())
+        if self.world.alone:
+            # Whoever is forgotten as a whole is one whose lease has ended.
+            self.remember()
         return 0
 
     def limit_declare(self, args: dict[str, Any]) -> Any:
@@ -583,6 +586,8 @@ class Store:
             job = self.jobs.get(id)
             if job is None:
                 gone.append(id.encode())
+            elif incarnation is not None and incarnation.claims.get(token) == id:
+                pass
             elif incarnation is None or job.token >= token or job.state not in ("ready", "scheduled"):
                 others.append(id.encode())
             else:
@@ -853,6 +858,7 @@ class World(Session):
         made: how many jobs were enqueued, lost ones included.
         inbox: what happened and the core was not told.
         sessions: one for each shard.
+        alone: nothing takes its jobs away, so that what has ended never starts again; ``done``: these.
     """
 
     def __init__(
@@ -869,7 +875,9 @@ class World(Session):
         self.inbox: list[Event] = []
         self.runners: dict[int, Runner] = {}
         self.wanted: list[str] = []
+        self.alone = False
         self.log: list[str] = []
+        self.done: set[str] = set()
         self._number = 0
         self._doing: dict[type, Callable[[Any], None]] = {
             Give: self._give, Notify: self._tell, TakeBack: self._take_back,
@@ -953,6 +961,7 @@ class World(Session):
         assert not runner.leaving, "it was told to leave"
         assert not runner.starting, "it has not started"
         for claim in action.claims:
+            assert claim.id not in self.done, f"{claim.id} has ended, and starts again"
             for other in self.runners.values():
                 twice = [one for one in other.held if one.id == claim.id and one.number not in other.stops]
                 assert not twice or other.killed, f"{claim.id} is on two runners"
@@ -996,6 +1005,8 @@ class World(Session):
         reason = runner.stops.pop(claim.number, "")
         kind = {"cancel": "cancelled", "interrupt": "interrupted"}.get(reason, self.dice.choice(kinds))
         amount = 2_000_000 if kind in ("retry", "snoozed", "limited") else 0
+        if self.alone and kind in ("succeeded", "failed"):
+            self.done.add(claim.id)
         self.inbox.append(
             Heard(
                 runner.number,

@@ -24,11 +24,13 @@ from headrace.model.job import Claim
 from headrace.model.workflow import Graft, NewNode, pack_grown
 from headrace.protocol.consume import Note
 from headrace.settings import Settings
+from headrace.worker.dispatcher import worker_state
 from headrace.worker.dispatcher.claim_demand import QueueKnowledge
 from headrace.worker.dispatcher.core import FAREWELL
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Heard, Orphaned
 from headrace.worker.dispatcher.local_queues import MOST
 from headrace.worker.dispatcher.store_session import SCRIPTS
+from headrace.worker.dispatcher.worker_state import NEVER
 from headrace.worker.messages import Begun, Done, Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
 from tests.worker.cranked import INPUTS, KINDS, QUEUES, RIVAL, Dice, Job, Session, SharedRing, World
@@ -122,7 +124,26 @@ def take_over(session: Session) -> None:
         session.store.take_over(session.incarnation.desk.owner)
 
 
+def exchange(world: World) -> None:
+    """All that is under way comes to its end, and what runs begins."""
+    session = one_of(world)
+    session.connect()
+    for act in (session.store_acts, session.store_answers, session.waker_acts, session.waker_answers, world.begin):
+        act()
+        world.turn()
+
+
+# What others do to the worker's jobs.
+OTHERS: dict[Callable[[World], object], int] = {
+    at(cancel): 2,
+    at(broadcast): 1,
+    at(take_over): 1,
+    at(lambda one: one.store.rival_claims()): 3,
+    at(lambda one: one.store.rival_ends()): 3,
+    at(lambda one: one.store.take_over(RIVAL)): 1,
+}
 EVENTS: dict[Callable[[World], object], int] = {
+    exchange: 0,
     enqueue: 22,
     at(Session.store_acts): 12,
     at(Session.store_answers): 12,
@@ -136,30 +157,29 @@ EVENTS: dict[Callable[[World], object], int] = {
     lambda world: world.advance(world.now + world.dice.choice((0.0005, 0.01, 0.02, 0.3, 1.5, 7.0, 20.0))): 5,
     at(lambda one: one.pause(one.world.dice.choice(QUEUES))): 2,
     resize: 2,
-    at(cancel): 2,
-    at(broadcast): 1,
-    at(take_over): 1,
-    at(lambda one: one.store.rival_claims()): 3,
-    at(lambda one: one.store.rival_ends()): 3,
-    at(lambda one: one.store.take_over(RIVAL)): 1,
+    **OTHERS,
     at(Session.forgets): 4,
     at(lambda one: one.refusals.add(one.world.dice.choice(REFUSABLE))): 3,
 }
 
 
-ALL, WEIGHTS = list(EVENTS), list(accumulate(EVENTS.values()))
-
-
 @patch.object(dispatch, "Ring", SharedRing)
-def play(number: int, shards: int = 1) -> World:
+def play(number: int, shards: int = 1, *, alone: bool = False) -> World:
+    """``alone``: nobody else touches the jobs, and the store forgets much at once."""
     dice = Dice(number)
     world = any_world(dice, shards)
+    events = EVENTS | dict.fromkeys(OTHERS, 0) | {exchange: 60} if alone else EVENTS
+    choices, weights = list(events), list(accumulate(events.values()))
+    world.alone = alone
+    for session in world.sessions if alone else ():
+        session.store.forgetful = True
+        session.store.remember()
     silent = dice.randrange(STEPS) if shards > 1 else -1
-    for step in range(STEPS):
+    for step in range(STEPS * (3 if alone else 1)):
         if step == silent:
             one_of(world).silent = True
         # What cannot happen now makes room for what can.
-        while dice.choices(ALL, cum_weights=WEIGHTS)[0](world) is False:
+        while dice.choices(choices, cum_weights=weights)[0](world) is False:
             pass
         # Several events may come in one turn.
         if dice.random() < 0.8:
@@ -219,6 +239,13 @@ def test_never_idle_with_work_that_could_start(part: int) -> None:
         play_named(number, 3 if number % 2 else 1)
 
 
+@pytest.mark.parametrize("part", range(PARTS))
+@patch.object(worker_state, "KEEP", NEVER)
+def test_what_has_ended_never_starts_again_where_only_the_store_forgets(part: int) -> None:
+    for number in range(part, FEW, PARTS):
+        play_named(number, 3 if number % 2 else 1, alone=True)
+
+
 def test_a_worker_of_several_shards_that_has_left_sleeps_until_its_runners_end() -> None:
     play_named(9920, 3)
 
@@ -231,11 +258,11 @@ def test_never_idle_in_all_orders_of_one_shard_and_of_three(part: int, shards: i
         play_named(number, shards)
 
 
-def play_named(number: int, shards: int) -> None:
+def play_named(number: int, shards: int, *, alone: bool = False) -> None:
     try:
-        play(number, shards)
+        play(number, shards, alone=alone)
     except Exception as error:
-        raise AssertionError(f"play({number}, {shards})") from error
+        raise AssertionError(f"play({number}, {shards}, {alone=})") from error
 
 
 # -- what was found so --------------------------------------------------------------------------------------------------

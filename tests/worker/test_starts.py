@@ -76,7 +76,7 @@ def test_a_settle_that_was_forgotten_is_sent_again() -> None:
     side.settle(2)
     repair = compare(side.starts.view(), side.store(1))
     assert (repair.restore, repair.unknown) == ([], [])
-    assert repair.again == [side.starts.view().sent[0].call]
+    assert repair.again == [side.starts.view().sent[0]]
 
 
 def test_a_claim_that_was_forgotten_is_restored_with_what_has_ended_since() -> None:
@@ -149,7 +149,7 @@ def test_wherever_history_is_cut_both_sides_agree_in_the_end(
     repair: Repair = compare(view, store)
     assert repair.unknown == []
     held = set(tokens(store.starts)) | set(tokens(repair.restore))
-    told = {token for sent in view.sent if sent.call in repair.again for token in tokens(module.starts_of(sent.call))}
+    told = {token for sent in view.sent if sent in repair.again for token in tokens(module.starts_of(sent.call))}
     assert told <= held
     waiting = {
         token for sent in view.sent if sent.number > view.settled for token in tokens(module.starts_of(sent.call))

@@ -21,7 +21,9 @@ for n = 1, #starts, 2 do
   local f = redis.pcall('HMGET', job .. id, 'st', 'token', 'queue')
   -- A number that was given out is never given out again, also by a server whose clock is behind.
   top = math.max(top, token)
-  if f.err or f[1] and not take(id, token, f) then
+  if f[2] and tonumber(f[2]) == token and tonumber(redis.call('ZSCORE', claims, id) or 0) == token then
+    -- It is so already.
+  elseif f.err or f[1] and not take(id, token, f) then
     others[#others + 1] = id
   elseif f[1] then
     redis.call('HSET', job .. id, 'st', 'running', 'owner', owner, 'token', string.format('%.0f', token))

@@ -5,12 +5,12 @@ Produces calls, which travel before other requests; sends nothing itself.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import msgspec
 
 from headrace.protocol import consume
 from headrace.protocol.consume import Held, Settled
-from headrace.protocol.script import Call
 from headrace.worker.dispatcher.assignment import Assignment
 from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.dispatcher_events import Step
@@ -119,8 +119,6 @@ class Settlement:
 
 
 PAGE = 500
-# Settles that go out together.
-TOGETHER = 8
 
 
 class Reconciler:
@@ -158,20 +156,33 @@ class Reconciler:
             self._repair(repair)
 
     def _repair(self, repair: Repair) -> None:
+        """Do again what the server forgot, in its order: a settle may be why the job of a later start was ready.
+        What can be claimed before the first settle is, so that no other worker takes it meanwhile.
+        """
         text = "the server lost data, which this worker repairs: %d claims are stored again, %d batches of outcomes "
         text += "are sent again, %d unknown jobs are returned"
         counts = len(repair.restore), len(repair.again), len(repair.unknown)
         self._worker.actions.log(logging.WARNING, text, *counts, code="store.lost_data")
-        for n in range(0, len(repair.restore), PAGE):
-            rows = repair.restore[n : n + PAGE]
-            self._ahead([(consume.restore(self._desk.keys, self._desk.owner, rows), self._restored)])
-        self._settle_again(repair.again)
+        first, later = repair.history()
+        for step in [
+            *self._restore(first, self._restored),
+            *self._restore(repair.restore[len(first) :], lambda _: None),
+        ]:
+            self._ahead([step])
+        told = self._told_again(len(later))
+        for sent, starts in later:
+            # A request each: no settle overtakes one that the server refuses.
+            self._ahead([(sent.call, told), *self._restore(starts, self._restored)])
         for id, token in repair.unknown:
             self._endings.hand_back(id, token)
 
-    def _settle_again(self, calls: list[Call[Settled]]) -> None:
-        """Send settles again, and say once what all of them were refused: after a failover they may be thousands."""
-        left, refused = len(calls), list[str]()
+    def _restore(self, starts: Rows, read: Callable[[consume.Restored], None]) -> list[Step]:
+        keys, owner = self._desk.keys, self._desk.owner
+        return [(consume.restore(keys, owner, starts[n : n + PAGE]), read) for n in range(0, len(starts), PAGE)]
+
+    def _told_again(self, left: int) -> Callable[[Settled], None]:
+        """Say once what all settles were refused: after a failover they may be thousands."""
+        refused = list[str]()
 
         def settled(reply: Settled) -> None:
             nonlocal left
@@ -184,8 +195,7 @@ class Reconciler:
                 )
             self._settlement.settled_again(reply)
 
-        for n in range(0, len(calls), TOGETHER):
-            self._ahead([(call, settled) for call in calls[n : n + TOGETHER]])
+        return settled
 
     def _restored(self, reply: consume.Restored) -> None:
         held = set(self._desk.starts.held.values())

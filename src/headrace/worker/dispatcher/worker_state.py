@@ -7,8 +7,11 @@ holds for this incarnation, and that are unknown here, are handed back.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from operator import itemgetter
 from random import Random
 from typing import Any, Literal, Protocol
 
@@ -43,11 +46,17 @@ Rows = list[tuple[str, int]]
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A settle that was sent, as it can be sent again; ``outcomes``: how many ends it says."""
+    """A settle that was sent, as it can be sent again.
+
+    Attributes:
+        outcomes: how many ends it says.
+        newest: token of the newest start by then: newer ones may owe it that their jobs were ready.
+    """
 
     number: int
     call: Call[Settled]
     outcomes: int
+    newest: int
     at: float
 
     @property
@@ -59,17 +68,23 @@ class Repair(msgspec.Struct, frozen=True):
     """What makes both sides agree.
 
     Attributes:
-        restore: starts whose claims the store forgot, ended ones included.
+        restore: starts whose claims the store forgot, ended ones included, oldest first.
         again: settles that it forgot, oldest first.
         unknown: starts that this worker does not know.
     """
 
     restore: Rows = msgspec.field(default_factory=Rows)
-    again: list[Call[Settled]] = msgspec.field(default_factory=list[Call[Settled]])
+    again: list[Sent] = msgspec.field(default_factory=list[Sent])
     unknown: Rows = msgspec.field(default_factory=Rows)
 
     def __bool__(self) -> bool:
         return bool(self.restore or self.again or self.unknown)
+
+    def history(self) -> tuple[Rows, list[tuple[Sent, Rows]]]:
+        """The starts that came before all settles, and each settle with those that came between it and the next."""
+        ends = [bisect_right(self.restore, sent.newest, key=itemgetter(1)) for sent in self.again]
+        first, *rest = [self.restore[n:end] for n, end in pairwise([0, *ends, len(self.restore)])]
+        return first, list(zip(self.again, rest, strict=True))
 
 
 class Starts(msgspec.Struct):
@@ -77,11 +92,13 @@ class Starts(msgspec.Struct):
 
     Attributes:
         held: ids of claimed jobs whose settle was not sent, by token.
+        newest: token of the newest start.
         claimed, settled: numbers of the last claim and the last settle that were answered.
         sent: settles of late, oldest first; ``size`` and ``outcomes`` of all of them.
     """
 
     held: dict[int, str] = msgspec.field(default_factory=dict[int, str])
+    newest: int = 0
     claimed: int = 0
     settled: int = 0
     sent: deque[Sent] = msgspec.field(default_factory=deque[Sent])
@@ -92,15 +109,17 @@ class Starts(msgspec.Struct):
     def unreported(self) -> bool:
         return bool(self.held) or any(sent.number > self.settled for sent in self.sent)
 
-    def took(self, claims: Iterable[Claim], number: int) -> None:
+    def took(self, claims: Sequence[Claim], number: int) -> None:
         for claim in claims:
             self.held[claim.token] = claim.id
+        if claims:
+            self.newest = max(self.newest, claims[-1].token)
         self.claimed = max(self.claimed, number)
 
     def ended(self, batch: Sequence[tuple[Outcome, Claim]], call: Call[Settled], number: int, now: float) -> None:
         for outcome, _ in batch:
             self.held.pop(outcome.token, None)
-        sent = Sent(number, call, len(batch), now)
+        sent = Sent(number, call, len(batch), self.newest, now)
         self.sent.append(sent)
         self.size += sent.size
         self.outcomes += sent.outcomes
@@ -131,7 +150,7 @@ def compare(view: Starts, store: Held) -> Repair:
         running = [(id, token) for token, id in view.held.items()]
         restore = sorted((start for start in running + ended if start[1] not in there), key=lambda start: start[1])
     # One that was never answered is repeated anyway.
-    again = [sent.call for sent in lost if sent.number <= view.settled]
+    again = [sent for sent in lost if sent.number <= view.settled]
     unknown = [start for start in store.starts if start[1] not in known and (coming is None or start[1] < coming)]
     return Repair(restore, again, unknown)
 
