@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -191,7 +191,7 @@ _name = lru_cache(256)(text_of)
 
 
 def _claims(
-    flat: list[Any], more: list[Any], nodes: list[Any], held: list[Any]
+    flat: list[Any], more: list[Any], nodes: list[Any], held: list[Any], shard: int | None
 ) -> tuple[list[Claim], list[UnreadableClaim]]:
     simple = not (more or nodes or held)
     rest = {} if simple else {fields[0]: fields[1] for fields in more}
@@ -207,7 +207,9 @@ def _claims(
             ready = int(float(score))
             if not -_MOST < ready < _MOST:
                 raise OverflowError(ready)
-            head = (id.decode(), number := int(token), _name(queue), ready, _name(task), args, number)
+            fence = int(token)
+            number = fence if shard is None else fence << SHARD_BITS | shard
+            head = (id.decode(), fence, _name(queue), ready, _name(task), args, number)
             if simple or not (id in rest or id in graph):
                 claims.append(Claim(*head, lane=_lane(lanes[id])) if id in lanes else Claim(*head))
             else:
@@ -221,6 +223,8 @@ def _lane(held: bytes) -> str:
     return _name(held.partition(b" ")[0])
 
 
+# The last bits of a start's number, where a worker serves several shards.
+SHARD_BITS = 7
 # No time is so far away, microseconds.
 _MOST = 1 << 62
 _NO_REST = [None] * 10
@@ -244,11 +248,11 @@ def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes], held
     return Claim(*head, *rest)
 
 
-def _claimed(reply: Any) -> Claimed:
+def _claimed(reply: Any, shard: int | None = None) -> Claimed:
     if len(reply) == 1:
         return Claimed(False, 0, 0, [], [])
     _, now, due, jobs, more, nodes, lost, _, held, *_ = reply
-    claims, unreadable = _claims(jobs, more, nodes, held)
+    claims, unreadable = _claims(jobs, more, nodes, held, shard)
     # Few calls where there is nothing to read: the first job of an idle worker pays for each of them dearly.
     return Claimed(True, now, moment(due) if due else 0, claims, texts_of(lost) if lost else [], unreadable)
 
@@ -308,7 +312,7 @@ def summary(reply: Any) -> ClaimSummary:
 def claim(
     keys: Keys, owner: str, request: int, limit: int, queues: Sequence[str],
     passing: Sequence[tuple[str, int, Sequence[str]]] = (), cursors: Mapping[str, Cursor] | None = None, *,
-    own: int = 0,
+    own: int = 0, shard: int | None = None,
 ) -> Call[Claimed]:  # fmt: skip
     """Lease up to ``limit`` (at most 1000) ready jobs to a dispatcher incarnation; O(limit log n).
 
@@ -323,11 +327,13 @@ def claim(
         passing: kinds with the most that may be claimed of each and its tasks; 200 entries a queue are looked at.
         cursors: entries behind which to go on looking, by queue.
         own: most jobs of the queue of built-in jobs.
+        shard: of a worker that serves several, since tokens are unique in one only; see :attr:`Claim.number`.
     """
     at = [part for queue, (score, id) in (cursors or {}).items() for part in (queue, blob(score), blob(id))]
     over = msgspec.msgpack.encode([list(passing), at]) if passing else ""
+    read = _claimed if shard is None else partial(_claimed, shard=shard)
     return load("claim").bind(
-        keys, _claimed, owner=owner, request=request, limit=limit, names=list(queues), own=own, passing=over
+        keys, read, owner=owner, request=request, limit=limit, names=list(queues), own=own, passing=over
     )
 
 

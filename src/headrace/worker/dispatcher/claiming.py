@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 from headrace.model.ended import Released
 from headrace.model.ids import OWN_QUEUE
-from headrace.model.job import Claim, JobError
+from headrace.model.job import JobError
 from headrace.model.options import OWN, Kind
 from headrace.protocol import consume
 from headrace.protocol.script import Call, unread
@@ -25,7 +25,7 @@ from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement, needs_check
-from headrace.worker.dispatcher.worker_state import ENDS, NEVER, SHARD_BITS, Desk, Worker
+from headrace.worker.dispatcher.worker_state import ENDS, NEVER, Desk, Worker
 from headrace.worker.dispatcher.workflow_growth import Inputs
 
 CLAIM_MOST = 600
@@ -91,12 +91,6 @@ class ClaimTurns:
 
     def share(self, room: int) -> int:
         return max(1, room // max(1, sum(one.can_sleep for one in self.all)))
-
-    @staticmethod
-    def number(claims: Sequence[Claim], shard: int) -> None:
-        for claim in claims:
-            # A copy of each would cost a tenth of what the dispatcher does for a job.
-            force_setattr(claim, "number", claim.token << SHARD_BITS | shard)
 
 
 class Claiming:
@@ -252,6 +246,7 @@ class Claiming:
         call = consume.claim(
             desk.keys, desk.owner, number, wanted.limit, names,
             own=self._demand.own_room, passing=passing, cursors=wanted.cursors,
+            shard=desk.keys.shard if desk.many else None,
         )  # fmt: skip
         return call, number
 
@@ -290,7 +285,6 @@ class Claiming:
         claimed, turns, most = call.parse(reply), self._turns, self._worker.options.max_jobs
         if turns is None or not claimed.jobs:
             return claimed
-        turns.number(claimed.jobs, self._desk.keys.shard)
         self.head = claimed.jobs[-1].score
         if most:
             # Sleeps at several shards may bring more than a worker may still run.

@@ -279,6 +279,8 @@ class AwayLimits:
         if self._home.fenced or not self._home.owner:
             for claim in self.take_all(lambda _: True):
                 self.refused.append((claim, self._pause(claim)))
+        if not self._holds:
+            return False
         for hold in self._holds.values():
             hold.lost = hold.lost or now >= fence_at(hold.until, self._lease)
         kept = [hold for hold in self._holds.values() if not hold.lost]

@@ -22,7 +22,7 @@ from headrace.model.ended import EndKind
 from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
 from headrace.model.options import Kind
-from headrace.protocol.consume import Held, Note, Settled, starts_of
+from headrace.protocol.consume import SHARD_BITS, Held, Note, Settled, starts_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.protocol.ticks import Row
@@ -356,8 +356,6 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
         self.kinds = kinds_of(self.tasks)
 
 
-# A worker that serves several shards numbers its starts by token and shard, since tokens are unique in one shard only.
-SHARD_BITS = 7
 SHARD = (1 << SHARD_BITS) - 1
 
 
