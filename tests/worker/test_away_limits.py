@@ -10,6 +10,46 @@ from headrace.protocol.limit_verbs import GateAnswer
 from headrace.worker.dispatcher.local_queues import FIRST, LONGEST, AwayLimits
 from tests.worker.worker_states import desk_of, worker_state
 
+LEASE = 15.0
+
+
+def taken(*gates: str) -> tuple[AwayLimits, Claim]:
+    """A start on another shard that holds these gates since the time 0."""
+    worker = worker_state(lease=LEASE)
+    worker.limits = DeclaredLimits([], ["task:pay", b""])
+    home = desk_of(worker)
+    home.owner = "here"
+    away, claim = AwayLimits(worker, home), Claim("id", 1, "default", 0, "pay", b"", 1)
+    assert away.admitted([claim]) == []
+    ((_, heard),) = away.steps(0)
+    heard(GateAnswer(held=True, now=1, opens=0, gates=list(gates)))
+    assert (away.ready, away.admitted([claim])) == ([claim], [claim])
+    return away, claim
+
+
+def test_a_gate_that_is_kept_hides_no_other_whose_call_was_refused() -> None:
+    """It was taken for held over any number of leases, while others passed the gate."""
+    away, claim = taken("a:", "b:")
+    (_, a), (_, b) = away.steps(LEASE / 2)
+    a(True)
+    assert away.steps(LEASE * 0.9) == [], "the other call goes out again by itself"
+    assert away.check(LEASE)
+    assert away.lost(claim)
+    away, claim = taken("a:", "b:")
+    (_, a), (_, b) = away.steps(LEASE / 2)
+    a(True)
+    b(True)
+    assert not away.check(LEASE)
+    assert len(away.steps(LEASE)) == 2
+
+
+def test_a_start_whose_limits_were_removed_is_not_stopped_after_a_lease() -> None:
+    """Workers with older code still ask for them."""
+    away, claim = taken()
+    assert away.steps(LEASE / 2) == []
+    assert not away.check(LEASE * 10)
+    assert not away.lost(claim)
+
 
 def test_starts_that_were_refused_together_come_again_apart() -> None:
     """They came together each time, up to 5 s apart: with two places and 30 jobs of 20 ms the last one ran after 40 s."""

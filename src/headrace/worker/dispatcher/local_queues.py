@@ -213,6 +213,8 @@ KEEP = 0.4
 
 
 class _Hold(msgspec.Struct):
+    """``unkept``: of how many gates it is not known yet whether they are held for one more lease."""
+
     claim: Claim
     holder: str
     gates: list[str]
@@ -220,7 +222,7 @@ class _Hold(msgspec.Struct):
     until: float
     keep_at: float
     spent: Counter[str]
-    keeping: bool = False
+    unkept: int = 0
     lost: bool = False
 
 
@@ -269,8 +271,8 @@ class AwayLimits:
         while self._releases and len(steps) < MOST_CALLS:
             steps.append((self._releases.pop(), lambda _: None))
         for hold in self._holds.values():
-            if now >= hold.keep_at and not hold.keeping and len(steps) < MOST_CALLS:
-                hold.keeping = True
+            if now >= hold.keep_at and not hold.unkept and len(steps) < MOST_CALLS:
+                hold.unkept = len(hold.gates)
                 steps += [self._keep(hold, gate, now) for gate in hold.gates]
         return steps
 
@@ -284,7 +286,7 @@ class AwayLimits:
         for hold in self._holds.values():
             hold.lost = hold.lost or now >= fence_at(hold.until, self._lease)
         kept = [hold for hold in self._holds.values() if not hold.lost]
-        times = [min(one.keep_at if not one.keeping else NEVER, fence_at(one.until, self._lease)) for one in kept]
+        times = [min(NEVER if one.unkept else one.keep_at, fence_at(one.until, self._lease)) for one in kept]
         self._worker.timers.set("holds", min(times, default=NEVER))
         return len(kept) < len(self._holds)
 
@@ -327,7 +329,8 @@ class AwayLimits:
 
     def _taken(self, claim: Claim, holder: str, sent: float, reply: GateAnswer) -> None:
         waits = self.asking.pop(claim.number, None) is not None
-        until, keep_at = sent + self._lease, sent + self._lease * KEEP
+        # Whom no gate holds up has nothing to keep: his limits were removed.
+        until, keep_at = (sent + self._lease, sent + self._lease * KEEP) if reply.gates else (NEVER, NEVER)
         hold = _Hold(claim, holder, reply.gates, reply.now, until, keep_at, Counter())
         if reply.held and not waits:
             self._release(hold)
@@ -339,8 +342,9 @@ class AwayLimits:
 
     def _keep(self, hold: _Hold, gate: str, now: float) -> tuple[Any, Callable[[bool], None]]:
         def kept(there: bool) -> None:
-            hold.keeping, hold.lost = False, hold.lost or not there
-            if there:
+            hold.unkept, hold.lost = hold.unkept - 1, hold.lost or not there
+            # One gate that is kept says nothing of another whose call was refused.
+            if not hold.unkept:
                 hold.until, hold.keep_at = now + self._lease, now + self._lease * KEEP
 
         return keep_hold(self._home.keys, gate, hold.holder, microseconds(self._lease)), kept
