@@ -43,6 +43,17 @@ def test_a_gate_that_is_kept_hides_no_other_whose_call_was_refused() -> None:
     assert len(away.steps(LEASE)) == 2
 
 
+def test_a_hold_that_a_failover_forgot_is_found_as_soon_as_home_answers_again() -> None:
+    """Other jobs passed its gate until two fifths of the lease were over."""
+    away, claim = taken("a:")
+    assert away.steps(1.0) == []
+    away.keep_all()
+    ((_, a),) = away.steps(1.0)
+    a(False)
+    assert away.check(1.0)
+    assert away.lost(claim)
+
+
 def test_a_start_whose_limits_were_removed_is_not_stopped_after_a_lease() -> None:
     """Workers with older code still ask for them."""
     away, claim = taken()

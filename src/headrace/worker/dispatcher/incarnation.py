@@ -166,6 +166,8 @@ class Incarnation:
             self._requests.send_first([*self._reconciler.outrun(self.renewal.promise), self._reconciler.check()])
             # Mail that came meanwhile is lost: that a job was cancelled, or a queue resumed.
             self.renewal.renew_soon()
+            if self.holds is not None:
+                self.holds.keep_all()
 
     def _replied(self, event: events.Replied) -> None:
         self._requests.accepted(event.script)

@@ -290,6 +290,11 @@ class AwayLimits:
         self._worker.timers.set("holds", min(times, default=NEVER))
         return len(kept) < len(self._holds)
 
+    def keep_all(self) -> None:
+        """Home was away, and may have forgotten holds: others pass those gates until these starts are stopped."""
+        for hold in self._holds.values():
+            hold.keep_at = 0.0
+
     def lost(self, claim: Claim) -> bool:
         hold = self._holds.get(claim.number)
         return hold is not None and hold.lost
