@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
-from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit, urlunsplit
 
 from headrace.clock import monotonic
 from headrace.errors import SettingsError, UrlError
@@ -88,12 +88,25 @@ class Credentials:
 
 
 _SECRETS = ("password", "ssl_password")
+SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "sentinel", "sentinels", "cluster", "clusters")
+TLS = ("rediss", "valkeys", "sentinels", "clusters")
+SENTINEL = ("sentinel", "sentinels")
+CLUSTER = ("cluster", "clusters")
+
+
+def _split(url: str) -> SplitResult:
+    """As urlsplit, of whose versions only the old ones read several hosts where one is an IPv6 address."""
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() not in SENTINEL + CLUSTER:
+        return urlsplit(url)
+    hosts = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    return urlsplit(f"{scheme}://host{rest.removeprefix(hosts)}")._replace(netloc=hosts)
 
 
 def shown(url: str) -> str:
     """The URL without its password and its query, which may hold one too. Raises ValueError: it cannot be read."""
     url = url.partition("?")[0]
-    parts = urlsplit(url)
+    parts = _split(url)
     if parts.password is None:
         return url
     user = parts.username or ""
@@ -103,7 +116,7 @@ def shown(url: str) -> str:
 def passwords(url: str | None) -> set[str]:
     """What of a URL must not be told, as it is written there and as it is meant. Empty for one that cannot be read."""
     try:
-        parts = urlsplit(url or "")
+        parts = _split(url or "")
         given = [parts.password or ""]
     except ValueError:
         return set()
@@ -111,11 +124,6 @@ def passwords(url: str | None) -> set[str]:
     given += [value for name in _SECRETS for value in query.get(name, [])]
     return {text for secret in given if secret for text in (secret, unquote(secret))}
 
-
-SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "sentinel", "sentinels", "cluster", "clusters")
-TLS = ("rediss", "valkeys", "sentinels", "clusters")
-SENTINEL = ("sentinel", "sentinels")
-CLUSTER = ("cluster", "clusters")
 
 OPTIONS = ("db", "username", "password", "client_name", "socket_timeout", "socket_connect_timeout", "socket_keepalive")
 """What may stand behind the ``?`` of any URL but a Sentinel's."""
@@ -182,7 +190,7 @@ _HOW = (
 
 
 def _sentinel(url: str, visible: str) -> Target:
-    parts = urlsplit(url)
+    parts = _split(url)
     _check_options(parts.scheme, parts.query, visible)
     credentials, _, hosts = parts.netloc.rpartition("@")
     found = _hosts(hosts, 26379, f"{visible} names no Sentinel host: use sentinel://host:26379,host:26379/service/0")
@@ -198,7 +206,7 @@ def _sentinel(url: str, visible: str) -> Target:
 
 
 def _cluster(url: str, visible: str, tag: str) -> Target:
-    parts = urlsplit(url)
+    parts = _split(url)
     _check_options(parts.scheme, parts.query, visible)
     credentials, _, hosts = parts.netloc.rpartition("@")
     seeds = _hosts(hosts, 6379, f"{visible} names no node: use {parts.scheme}://host:6379,host:6379")
@@ -240,7 +248,7 @@ def _meant(text: str) -> str:
 def parse(url: str, tag: str = "{hr:0}:") -> Target:
     """Where ``url`` points; on a cluster, at the node of the keys with ``tag``. Raises UrlError: says what is right."""
     try:
-        visible, parts = shown(url), urlsplit(url)
+        visible, parts = shown(url), _split(url)
         port = parts.port if parts.scheme not in SENTINEL + CLUSTER else None
     except ValueError:
         # The error's text may hold part of a password, and so may what follows a password's own / or @.
