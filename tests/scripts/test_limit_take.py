@@ -42,6 +42,15 @@ def test_where_one_gate_is_closed_none_is_passed(stage: Stage) -> None:
     assert take(stage, 2).held
 
 
+def test_a_start_that_did_not_come_about_gives_back_its_rate(stage: Stage) -> None:
+    """Its worker had no runner for it any more. It had used up a part of the rate each time."""
+    declare(stage, {"call": [SLOW]})
+    since = take(stage, 1, cost=10).now
+    assert not take(stage, 2, cost=10).held
+    stage.run(release_hold(stage.keys, "slow", "slow:", f"w/job1/1.{15 * SECOND}", since=since, unused=10))
+    assert take(stage, 2, cost=10).held
+
+
 def test_the_same_start_again_holds_once(stage: Stage) -> None:
     declare(stage, {"call": [ONE, API]})
     assert [take(stage).gates for _ in range(3)] == [["one:", "api:"]] * 3

@@ -25,6 +25,7 @@ from headrace.model import limit_rules
 from headrace.model.ended import Ended
 from headrace.model.ids import code_in, code_of, flow_id, is_ordered, node_id
 from headrace.model.job import Claim
+from headrace.model.limit_rules import DeclaredLimits
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, Script
 from headrace.settings import Settings
@@ -75,6 +76,8 @@ ORDERED = "8"
 # Limits, and how many of their jobs run at once: two of all, one of each account; of others any number.
 LIMITS = {"api": 2, "account": 1}
 MANY = 10**9
+# What the jobs of other shards hold whose task is limited.
+API = "api:"
 # The reply to a call that the store refuses.
 REFUSED = object()
 
@@ -88,7 +91,8 @@ async def _coroutine() -> None: ...
 
 
 for _kind in KINDS:
-    app.task(kind=_kind, name=f"{_kind}-task")(_coroutine if _kind == "async" else _task)  # type: ignore[call-overload]
+    for _name in (f"{_kind}-task", f"{_kind}-limited"):
+        app.task(kind=_kind, name=_name)(_coroutine if _kind == "async" else _task)  # type: ignore[call-overload]
 
 # Twenty thousand worlds ask a hundred times each for the gates of a dozen lanes, and change none of the lists.
 gates_of = cache(limit_rules.gates_of)
@@ -180,6 +184,7 @@ class Job:
     token: int = 0
     due: int = 0
     starts: int = 0
+    snoozes: int = 0
     settled: tuple[str, int, float] = ("", 0, 0.0)
     lag: float = 0.0
     once: bool = False
@@ -216,6 +221,8 @@ class Store:
         # How many hold each gate; until when it is closed since a call was refused.
         self.held = Counter[str]()
         self.closed: dict[str, int] = {}
+        # Until when starts on other shards hold a gate.
+        self.holders: dict[str, int] = {}
         # Whether a failover may lose the last moments, and what is left then.
         self.forgetful = False
         self._kept = b""
@@ -353,6 +360,7 @@ class Store:
     def claim(self, args: dict[str, Any]) -> Any:
         incarnation = self.owners.get(args["owner"])
         self.claims += 1
+        self.lapse()
         if incarnation is None:
             return [b"gone"]
         if args["request"] == incarnation.claimed:
@@ -441,9 +449,10 @@ class Store:
                 job.task.encode(),
                 b"\x92\x90\x80",
             ]
-            if job.key or job.crashes or job.once:
+            if job.key or job.crashes or job.once or job.snoozes:
                 crashes, once = str(job.crashes).encode() if job.crashes else None, b"1" if job.once else None
-                more.append([id.encode(), [None, job.key.encode(), None, crashes, None, None, once, *[None] * 3]])
+                snoozes = str(job.snoozes).encode()
+                more.append([id.encode(), [None, job.key.encode(), None, crashes, None, snoozes, once, *[None] * 3]])
             if job.parents:
                 nodes += [id.encode(), b"", job.parents.encode(), b""]
         reply = [b"ok", self.now, self.due, flat, more, nodes, [], len(self.paused), held]
@@ -496,6 +505,7 @@ class Store:
             self.line_up(job)
         elif kind in ("retry", "snoozed", "limited"):
             job.state, job.due = "scheduled", self.now + amount
+            job.snoozes += kind == "snoozed"
         elif kind in ("released", "interrupted", "parked") or (kind == "crashed" and job.crashes < 3):
             job.crashes += kind == "crashed"
             assert job.queue[0] != "@" or kind in ("interrupted", "crashed"), "a broadcast goes back"
@@ -597,6 +607,37 @@ class Store:
                 incarnation.claims[token] = id
                 self.held.update(gates_of(job.lane))
         return [others, gone]
+
+    def limit_take(self, args: dict[str, Any]) -> Any:
+        self.lapse()
+        if args["holder"] not in self.holders:
+            if self.closed.get(API, 0) > self.now or self.held[API] >= most_of(API):
+                return [b"closed", self.now, self.closed.get(API, 0), []]
+            self.held[API] += 1
+        self.holders[args["holder"]] = self.now + args["lease"]
+        return [b"held", self.now, 0, [API.encode()]]
+
+    def limit_keep(self, args: dict[str, Any]) -> Any:
+        self.lapse()
+        if there := args["holder"] in self.holders:
+            self.holders[args["holder"]] = self.now + args["lease"]
+        return int(there)
+
+    def limit_release(self, args: dict[str, Any]) -> Any:
+        if self.holders.pop(args["holder"], None) is None:
+            return 0
+        self.held[API] -= 1
+        self._wake([API])
+        if args["refused"] >= 0:
+            self.close(API, args["refused"])
+        return 1
+
+    def lapse(self) -> None:
+        """Holds whose lease is over let others pass."""
+        for holder in [holder for holder, until in self.holders.items() if until <= self.now]:
+            del self.holders[holder]
+            self.held[API] -= 1
+            self._wake([API])
 
     def remember(self) -> None:
         """What it knows now is what it knows after it has forgotten what comes."""
@@ -887,6 +928,7 @@ class World(Session):
         }  # fmt: skip
         worker = Worker(
             settings=settings, tasks=self.tasks, options=options, place="here:1", pid=2, random=dice,
+            limits=DeclaredLimits([], [part for kind in KINDS for part in (f"task:{kind}-limited", b"")]),
             probe=lambda handle: (handle.pid, 0),
         )  # fmt: skip
         self.core = Core(worker, *(Keys("w", n) for n in range(shards)))
@@ -1066,14 +1108,25 @@ class World(Session):
     def pending(self) -> bool:
         """Whether something is on its way that may start a job: in a store, at the supervisor, or a time that is near."""
         dying = any(runner.killed or runner.starting for runner in self.runners.values())
-        times = [self.core.worker.timers.at(name) for name in ("spawn", "tidy", "stall", "reserved")]
+        times = [self.core.worker.timers.at(name) for name in ("spawn", "tidy", "stall", "reserved", "asked")]
         near = any(self.now < at <= self.now + 5.01 for at in times)
         return bool(self.wanted or dying or near or any(one.under_way for one in self.sessions))
+
+    def check_limits(self) -> None:
+        """No more run than their limit lets. A server that forgets may let others pass."""
+        running = [
+            claim
+            for runner in self.runners.values() if not runner.killed
+            for claim in runner.held[: runner.begun] if claim.number not in runner.stops
+        ]  # fmt: skip
+        passed = [claim for claim in running if claim.task.endswith("-limited") or API in gates_of(claim.lane)]
+        assert self.store.forgetful or len(passed) <= most_of(API), f"{passed} run at once"
 
     def check_all(self) -> None:
         """Never idle with work that could start; never at work when another worker may have it."""
         for session in self.sessions:
             session.check()
+        self.check_limits()
         if self.core.worker.phase == "working" and not self.pending:
             for session in self.sessions:
                 assert session.incarnation.desk.owner or session.silent, "it is not registered"

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
+from headrace.model.ended import Released, Succeeded
 from headrace.model.job import Claim
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.protocol.limit_verbs import GateAnswer
-from headrace.worker.dispatcher.local_queues import FIRST, LONGEST, AwayLimits
-from tests.worker.worker_states import desk_of, worker_state
+from headrace.worker.dispatcher.dispatcher_events import End
+from headrace.worker.dispatcher.local_queues import FIRST, LONGEST, PATIENCE, AwayLimits
+from tests.worker.worker_states import arguments, desk_of, worker_state
 
 LEASE = 15.0
 
 
-def taken(*gates: str) -> tuple[AwayLimits, Claim]:
-    """A start on another shard that holds these gates since the time 0."""
-    worker = worker_state(lease=LEASE)
-    worker.limits = DeclaredLimits([], ["task:pay", b""])
-    home = desk_of(worker)
-    home.owner = "here"
-    away, claim = AwayLimits(worker, home), Claim("id", 1, "default", 0, "pay", b"", 1)
-    assert away.admitted([claim]) == []
+class Away(AwayLimits):
+    def __init__(self) -> None:
+        self.worker = worker_state(lease=LEASE)
+        self.worker.limits = DeclaredLimits([], ["task:pay", b""])
+        home = desk_of(self.worker)
+        home.owner = "here"
+        super().__init__(self.worker, home)
+
+
+def asking(cost: int = 1) -> tuple[Away, Claim]:
+    """A start on another shard that asks for its gates at the time 0."""
+    away, claim = Away(), Claim("id", 1, "default", 0, "pay", b"", 1, cost=cost)
+    assert away.limits(claim)
+    assert not away.admits(claim)
+    return away, claim
+
+
+def taken(*gates: str, cost: int = 1) -> tuple[Away, Claim]:
+    """One that holds these gates since then."""
+    away, claim = asking(cost)
     ((_, heard),) = away.steps(0)
     heard(GateAnswer(held=True, now=1, opens=0, gates=list(gates)))
-    assert (away.ready, away.admitted([claim])) == ([claim], [claim])
+    assert away.ready == [claim]
+    assert away.admits(claim)
     return away, claim
 
 
@@ -62,16 +78,36 @@ def test_a_start_whose_limits_were_removed_is_not_stopped_after_a_lease() -> Non
     assert not away.lost(claim)
 
 
+def test_a_start_that_got_no_runner_gives_its_rate_back_and_one_that_ran_does_not() -> None:
+    for ended, unused in ((Released(), 3), (Succeeded(b"", 0), 0)):
+        away, claim = taken("a:", cost=3)
+        away.ended([End(claim, ended)])
+        ((call, _),) = away.steps(1.0)
+        assert arguments(call)["unused"] == unused
+
+
+def test_no_runner_is_kept_free_for_a_start_that_waits_for_a_silent_home() -> None:
+    """Each claim brought more of them, and no runner was left for other jobs until the lease was over."""
+    away, claim = asking()
+    everything = partial(away.waiting, lambda _: True)
+    assert (away.silent, everything()) == (False, 1)
+    away.worker.now = PATIENCE
+    assert away.silent
+    other = Claim("other", 2, "default", 0, "pay", b"", 2)
+    assert not away.admits(other)
+    assert [claim for claim, _ in away.refused] == [other]
+    ((_, heard),) = away.steps(PATIENCE)
+    heard(GateAnswer(held=True, now=1, opens=0, gates=["a:"]))
+    assert (away.silent, away.ready) == (False, [claim])
+
+
 def test_starts_that_were_refused_together_come_again_apart() -> None:
     """They came together each time, up to 5 s apart: with two places and 30 jobs of 20 ms the last one ran after 40 s."""
-    worker = worker_state()
-    worker.limits, worker.random = DeclaredLimits([], ["task:pay", b""]), Random(1)
-    home = desk_of(worker)
-    home.owner = "here"
-    away = AwayLimits(worker, home)
+    away = Away()
+    away.worker.random = Random(1)
     for snoozes, longest in ((0, FIRST), (9, LONGEST)):
         claims = [Claim(f"id{n}", n, "default", 0, "pay", b"", n, snoozes=snoozes) for n in range(20)]
-        assert away.admitted(claims) == []
+        assert not any(map(away.admits, claims))
         for _, heard in away.steps(0):
             heard(GateAnswer(held=False, now=1, opens=0, gates=[]))
         pauses = {pause for _, pause in away.refused}

@@ -84,8 +84,9 @@ def enqueue(world: World) -> None:
     kind = dice.choice(world.kinds)
     for _ in range(dice.choice((1, 1, 2, 7))):
         queue, session = dice.choice(QUEUES), one_of(world)
+        limited = session.shard and dice.random() < 0.3
         session.store.add(
-            f"{kind}-task", queue, key=dice.choice(("", "", "k", "l")), crashes=int(dice.random() < 0.1),
+            f"{kind}-{'limited' if limited else 'task'}", queue, key=dice.choice(("", "", "k", "l")), crashes=int(dice.random() < 0.1),
             first=dice.random() < 0.1, order=dice.choice(("", "", "", queue)),
             lane="" if session.shard else dice.choice(("", "", "", *(f"{queue}|{limit}" for limit in LANES))),
             parents=dice.choice(INPUTS),
@@ -227,9 +228,12 @@ def finish(world: World) -> None:
 
 
 def left_of(world: World, served: set[str]) -> list[Job]:
-    """Jobs that have not ended, at shards that answer."""
+    """Jobs that have not ended, at shards that answer. Where that of limits does not, jobs of others wait for it, and
+    those behind them in their order.
+    """
     jobs = [job for one in world.sessions if not one.silent for job in one.store.jobs.values()]
-    return [job for job in jobs if job.queue in served and job.state != "ended"]
+    waiting = {job.id for job in jobs if world.silent and (job.task.endswith("-limited") or job.state == "ordered")}
+    return [job for job in jobs if job.queue in served and job.state != "ended" and job.id not in waiting]
 
 
 @pytest.mark.parametrize("part", range(PARTS))

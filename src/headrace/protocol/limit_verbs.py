@@ -170,8 +170,8 @@ def keep_hold(keys: Keys, gate: str, holder: str, lease: int) -> Call[bool]:
 
 
 def release_hold(
-    keys: Keys, limit: str, gate: str, holder: str, spent: int = 0, since: int = 0, refused: int = -1
+    keys: Keys, limit: str, gate: str, holder: str, spent: int = 0, since: int = 0, refused: int = -1, unused: int = 0
 ) -> Call[bool]:
     return load("limit_release").bind(
-        keys, bool, limit=limit, passed=gate, holder=holder, spent=spent, since=since, refused=refused
+        keys, bool, limit=limit, passed=gate, holder=holder, spent=spent, since=since, refused=refused, unused=unused
     )

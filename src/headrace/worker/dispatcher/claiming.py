@@ -201,7 +201,7 @@ class Claiming:
 
     @property
     def coming(self) -> int:
-        found = 0 if self._turns is None else self._placement.waiting
+        found = 0 if self._turns is None else self._placement.expected
         for _, reply, _ in self.arrivals:
             found += consume.brought(reply)
         return found + len(self._inputs) if self._inputs else found

@@ -208,6 +208,8 @@ class LocalQueues:
 FIRST, LONGEST = 0.2, 5.0
 # Calls of one trip.
 MOST_CALLS = 300
+# Seconds without an answer of home after which a runner is kept free no more for a start that waits for it.
+PATIENCE = 0.25
 # Share of the lease after which holds are kept for one more, as the lease of the worker is.
 KEEP = 0.4
 
@@ -244,23 +246,31 @@ class AwayLimits:
         self._limited = frozenset(str(name) for name in worker.limits.rows[::2])
         self.asking: dict[int, Claim] = {}
         self._unasked: list[Claim] = []
+        # When home last answered one of them, or the first was asked.
+        self._heard = 0.0
         self._holds: dict[int, _Hold] = {}
         self._releases: list[Call[bool]] = []
 
-    def admitted(self, claims: list[Claim]) -> list[Claim]:
-        if not self._limited:
-            return claims
-        found: list[Claim] = []
-        for claim in claims:
-            hold = self._holds.get(claim.number)
-            if hold is not None and hold.lost:
-                self.refused.append((claim, self._pause(claim)))
-            elif hold is not None or self._limited.isdisjoint((f"task:{claim.task}", f"queue:{claim.queue}")):
-                found.append(claim)
-            elif claim.number not in self.asking:
-                self.asking[claim.number] = claim
-                self._unasked.append(claim)
-        return found
+    def limits(self, claim: Claim) -> bool:
+        return bool(self._limited) and not self._limited.isdisjoint((f"task:{claim.task}", f"queue:{claim.queue}"))
+
+    def admits(self, claim: Claim) -> bool:
+        """Whether a start with limits holds their gates. One that does not asks for them, or comes again later."""
+        hold = self._holds.get(claim.number)
+        if hold is not None and not hold.lost:
+            return True
+        if hold is not None or self.silent:
+            self.refused.append((claim, self._pause(claim)))
+        elif claim.number not in self.asking:
+            self._heard = self._heard if self.asking else self._worker.now
+            self.asking[claim.number] = claim
+            self._unasked.append(claim)
+        return False
+
+    @property
+    def silent(self) -> bool:
+        """Whether home has not answered for a while: starts that wait for it take no room from others."""
+        return bool(self.asking) and self._worker.now >= self._heard + PATIENCE
 
     def steps(self, now: float) -> list[Step]:
         steps: list[Step] = []
@@ -281,6 +291,7 @@ class AwayLimits:
         if self._home.fenced or not self._home.owner:
             for claim in self.take_all(lambda _: True):
                 self.refused.append((claim, self._pause(claim)))
+        self._worker.timers.set("asked", self._heard + PATIENCE if self.asking else NEVER)
         if not self._holds:
             return False
         for hold in self._holds.values():
@@ -313,19 +324,20 @@ class AwayLimits:
         # Every job of another shard than home passes here.
         for end in ends if self._holds else ():
             if (hold := self._holds.pop(end.claim.number, None)) is not None:
-                self._release(hold, end.ended)
+                self._release(hold, end.ended, unused=end.ended.kind == "released")
 
     def add_spent(self, number: int, spent: Iterable[tuple[str, int]]) -> None:
         if (hold := self._holds.get(number)) is not None:
             for limit, units in spent:
                 hold.spent[limit] += units
 
-    def _release(self, hold: _Hold, ended: Ended | None = None) -> None:
+    def _release(self, hold: _Hold, ended: Ended | None = None, *, unused: bool) -> None:
         for gate in hold.gates:
             limit = gate.partition(":")[0]
             refused = ended.delay if isinstance(ended, RateRefused) and ended.limit == limit else -1
             spent, since = hold.spent[limit], hold.since
-            self._releases.append(release_hold(self._home.keys, limit, gate, hold.holder, spent, since, refused))
+            back = hold.claim.cost if unused else 0
+            self._releases.append(release_hold(self._home.keys, limit, gate, hold.holder, spent, since, refused, back))
 
     def _take(self, claim: Claim, now: float) -> Step:
         lease = microseconds(self._lease)
@@ -334,11 +346,12 @@ class AwayLimits:
 
     def _taken(self, claim: Claim, holder: str, sent: float, reply: GateAnswer) -> None:
         waits = self.asking.pop(claim.number, None) is not None
+        self._heard = self._worker.now
         # Whom no gate holds up has nothing to keep: his limits were removed.
         until, keep_at = (sent + self._lease, sent + self._lease * KEEP) if reply.gates else (NEVER, NEVER)
         hold = _Hold(claim, holder, reply.gates, reply.now, until, keep_at, Counter())
         if reply.held and not waits:
-            self._release(hold)
+            self._release(hold, unused=True)
         elif reply.held:
             self._holds[claim.number] = hold
             self.ready.append(claim)

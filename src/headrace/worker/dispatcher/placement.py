@@ -78,6 +78,10 @@ class Placement:
         return self.away.waiting(self._desk.has) if self.away is not None and self.away.asking else 0
 
     @property
+    def expected(self) -> int:
+        return 0 if self.away is None or self.away.silent else self.waiting
+
+    @property
     def held(self) -> int:
         return self._pool.running + self._local_queues.waiting
 
@@ -125,12 +129,13 @@ class Placement:
         return any(self._closed.get(gate, 0) >= claim.token for gate in gates_of(claim.lane))
 
     def hand_out(self, claims: list[Claim]) -> None:
-        if refused := self.place(claims if self.away is None else self.away.admitted(claims)):
+        if refused := self.place(claims):
             self.hand_back(refused)
 
     def place(self, claims: Iterable[Claim]) -> list[Refused]:
         worker, assignment, refused = self._worker, self._assignment, list[Refused]()
         now, starts, working = worker.now, list[Attempt](), worker.phase == "working" and not self._desk.fenced
+        away = self.away
         for claim in claims:
             found = self._plan(claim) if claim.options else self._plans.get(claim.task) or self._plan(claim)
             if found is None:
@@ -141,7 +146,7 @@ class Placement:
                 # The runner that had it may take another job.
                 assignment.freed.add(kind)
                 continue
-            handle = None
+            handle, limited = None, away is not None and away.limits(claim)
             if working:
                 # Of an order no other job runs, so that any runner will do. A broadcast cannot go back to the server,
                 # where no other worker would run it.
@@ -153,7 +158,7 @@ class Placement:
                     handle = self._supply.isolated(kind)
                 elif not waits:
                     handle = assignment.choose(kind, claim.task, now, alone=alone)
-                elif claim.lane or claim.once:
+                elif claim.lane or claim.once or limited:
                     # It holds its limits, so it waits for no runner: others of the limits would wait for that one, too.
                     handle = assignment.choose_by_place(kind, claim, now, alone=alone)
                 elif self._local_queues.add((claim, plan), kind):
@@ -162,10 +167,10 @@ class Placement:
                     continue
             if handle is None:
                 refused.append((claim, kind))
-                continue
-            start = Attempt(claim, plan, handle)
-            assignment.assign(handle, start, now)
-            starts.append(start)
+            elif away is None or not limited or away.admits(claim):
+                # Only what a runner is there for asks at home: it takes the limits, and would have to give them back.
+                starts.append(start := Attempt(claim, plan, handle))
+                assignment.assign(handle, start, now)
         self._pool.give(starts, now)
         return refused
 
