@@ -209,7 +209,7 @@ FIRST, LONGEST = 0.2, 5.0
 # Calls of one trip.
 MOST_CALLS = 300
 # Seconds without an answer of home after which a runner is kept free no more for a start that waits for it.
-PATIENCE = 0.25
+PATIENCE = 1.0
 # Share of the lease after which holds are kept for one more, as the lease of the worker is.
 KEEP = 0.4
 
