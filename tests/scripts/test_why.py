@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.ids import flow_id, node_id
+from headrace.model.ids import flow_id, make_id, node_id
 from headrace.protocol import operations, produce
 from headrace.protocol.keys import SCHEMA
-from headrace.protocol.overviews import MOST_WORKERS, RunnerFacts
+from headrace.protocol.overviews import MOST_WORKERS, RunnerFacts, WhyFacts
 from headrace.protocol.overviews import why as read
 from headrace.tasks.edited_job import not_found
+from headrace.tasks.reasons_of_state import scheduled
 from headrace.worker.messages import before_start
 from tests.scripts.asked import codes, runner_facts, says, why
 from tests.scripts.graphs import Flow
@@ -184,6 +185,14 @@ def test_a_retry_and_a_snooze_say_so(stage: Stage, kind: str, said: str) -> None
     claim = stage.running()
     stage.end(claim, kind, b'{"type":"ValueError","message":"no"}', 5 * SECOND)
     assert why(stage, claim.id).reasons[0].text == f"it is due in 5.0 s{said}"
+
+
+def test_a_job_of_another_shard_may_have_been_snoozed_for_a_limit() -> None:
+    record, place = {"st": "scheduled", "snoozes": "4"}, {"score": str(5 * SECOND)}
+    said = [scheduled(WhyFacts(make_id(1, 1, shard), 0, record=record, place=place)).sentence for shard in (0, 1)]
+    assert said[0] == "it is due in 5.0 s: it was snoozed 4 times"
+    full = ", by its task or since a limit was full on the first shard: headrace limits list says which are"
+    assert said[1] == said[0] + full
 
 
 def test_a_due_job_that_no_worker_made_ready_is_overdue(stage: Stage) -> None:

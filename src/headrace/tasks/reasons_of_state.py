@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from headrace.model.ids import LENGTH, flow_of, is_flow, is_node, milliseconds_of
+from headrace.model.ids import LENGTH, flow_of, is_flow, is_node, milliseconds_of, shard_of
 from headrace.model.job import HEAD_START, State, parse_error, priority_of, type_and_first_line
 from headrace.model.options import SIZE_FLAGS
 from headrace.protocol.overviews import GateSeen, OtherJob, RunnerFacts, WhyFacts, WorkerSeen
@@ -390,13 +390,16 @@ def overdue(facts: WhyFacts) -> Reason | None:
 
 def scheduled(facts: WhyFacts) -> Reason:
     due, failures, snoozes = facts.where("score"), facts.time("failures"), facts.time("snoozes")
-    text = f"it is due in {lasting(due - facts.now)}"
+    text, step = f"it is due in {lasting(due - facts.now)}", ""
     error = parse_error(facts.record.get("error", "").encode())
     if failures and error is not None:
         text += f": retry {failures}, after {type_and_first_line(error)}"
     elif snoozes:
         text += ": it was snoozed" + (f" {snoozes} times" if snoozes > 1 else "")
-    return Reason("scheduled", text, {"due_us": due, "failures": failures, "snoozes": snoozes})
+        if shard_of(facts.id):
+            text += ", by its task or since a limit was full on the first shard"
+            step = "headrace limits list says which are"
+    return Reason("scheduled", text, {"due_us": due, "failures": failures, "snoozes": snoozes}, step)
 
 
 def workflow_not_started(facts: WhyFacts) -> Reason | None:
