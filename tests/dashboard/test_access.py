@@ -74,6 +74,7 @@ async def test_a_viewer_sees_no_button(shop: Shop) -> None:
     [
         {"origin": "http://evil.example"},
         {"origin": "null"},
+        {"origin": "http://[evil"},
         {"origin": ""},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site", "origin": ORIGIN},

@@ -75,8 +75,8 @@ def refusal(request: Request, hosts: Collection[str] | None) -> str:
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return "" if site == "same-origin" else "This request comes from a page of another site."
-    origin = request.headers.get("origin")
-    if origin is None or urlsplit(origin).netloc.lower() != host.lower():
+    # A scheme and a host, or ``null``; a page of another site may choose neither.
+    if not host or request.headers.get("origin", "").partition("://")[2].lower() != host.lower():
         return "This request does not say that it comes from a page of this dashboard."
     return ""
 
@@ -178,7 +178,7 @@ class TokenLogin:
             max_age=SESSION,
             path=root_of(request.scope) or "/",
             # Behind a proxy that ends the encryption only the browser knows of it.
-            secure="https" in (request.url.scheme, urlsplit(request.headers.get("origin", "")).scheme),
+            secure="https" in (request.url.scheme, request.headers.get("origin", "").partition(":")[0]),
             httponly=True,
             # Strict would log out a visitor who follows a link from a chat.
             samesite="lax",
