@@ -49,6 +49,7 @@ BREAKS: dict[str, tuple[Callable[[Scene], object], str]] = {
     "a count": (lambda s: s.flow("succeeded", 5), r"succeeded says 5, its nodes and chores say 1"),
     "a count that is missing": (lambda s: s.flow("failed", ""), r"failed says nothing, .* say 1"),
     "too much is active": (lambda s: s.flow("active", 9), r"active says 9"),
+    "a counter that is no number": (lambda s: s.flow("active", "--9"), r"active says --9"),
     "a chore that counts": (lambda s: s.put("chores", f"retry:{s.runs.id}"), r"active says \d, .* say \d"),
     "a chore of no verb": (lambda s: s.put("chores", "dance:x"), r"no chore is called dance"),
     "a total": (lambda s: s.flow("total", 1), r"total says 1"),

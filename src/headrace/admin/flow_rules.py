@@ -13,17 +13,13 @@ import msgspec
 
 from headrace.admin.keyspace import Values, text_of
 from headrace.model.ids import code_in, flow_of, is_node, node_id, number_of, number_of_code
+from headrace.model.job import number
 
 FINAL_WORKFLOW_STATES = ("succeeded", "failed", "cancelled")
 FAILED = ("failed", "cancelled", "quarantined")
 ENDED = ("succeeded", "skipped", *FAILED)
 ACTIVE = ("ready", "scheduled", "running", "parked", "stopped")
 COUNTED = ("walk", "roots", "retry", "cancel")  # chores that a workflow has not ended before
-
-
-def _number(value: Any) -> int:
-    text = text_of(value)
-    return int(text) if text.lstrip("-").isdigit() else 0
 
 
 class _Flow(msgspec.Struct):
@@ -36,7 +32,7 @@ class _Flow(msgspec.Struct):
         return text_of(self.record.get(name))
 
     def number(self, name: str) -> int:
-        return _number(self.record.get(name))
+        return number(self.record.get(name))
 
     def parts(self) -> dict[str, dict[str, Any]]:
         return {id: node for id, node in self.nodes.items() if self._is_part(id, node)}
@@ -45,7 +41,7 @@ class _Flow(msgspec.Struct):
         if "origin" not in node:
             return True
         grower = self.nodes.get(node_id(self.id, number_of_code(text_of(node["origin"]))), {})
-        return "grown" in grower and _number(grower["reserved"]) <= number_of(id) <= _number(grower["grown"])
+        return "grown" in grower and number(grower["reserved"]) <= number_of(id) <= number(grower["grown"])
 
 
 def _chore(text: str) -> list[str]:
@@ -144,7 +140,7 @@ def _pending(flow: _Flow) -> Iterator[str]:
             waits[code] += not counted
     for id, node in parts.items():
         left, pending = waits[code_in(id)], node.get("pending")
-        if _number(pending) != left:
+        if number(pending) != left:
             yield f"job {id}: waits for {text_of(pending)} parents, {left} are not counted yet"
 
 
