@@ -11,6 +11,7 @@ from headrace.model.limit_rules import DeclaredLimits
 from headrace.protocol.limit_verbs import GateAnswer
 from headrace.worker.dispatcher.dispatcher_events import End
 from headrace.worker.dispatcher.local_queues import FIRST, LONGEST, PATIENCE, AwayLimits
+from headrace.worker.health_stamps import fence_at
 from tests.worker.worker_states import arguments, desk_of, worker_state
 
 LEASE = 15.0
@@ -68,6 +69,17 @@ def test_a_hold_that_a_failover_forgot_is_found_as_soon_as_home_answers_again() 
     a(False)
     assert away.check(1.0)
     assert away.lost(claim)
+
+
+def test_a_hold_that_cannot_be_kept_wakes_the_worker_before_its_lease_is_over() -> None:
+    """Home takes no request: the time to keep it is past, and must not hide the time to stop its job."""
+    away, _ = taken("a:")
+    for now in (LEASE / 2, LEASE * 0.9):
+        assert not away.check(now)
+        assert away.worker.timers.next(now) == fence_at(LEASE, LEASE)
+    away.keep_all()
+    assert not away.check(LEASE * 0.9)
+    assert away.worker.timers.next(LEASE * 0.9) == fence_at(LEASE, LEASE)
 
 
 def test_a_start_whose_limits_were_removed_is_not_stopped_after_a_lease() -> None:

@@ -297,8 +297,10 @@ class AwayLimits:
         for hold in self._holds.values():
             hold.lost = hold.lost or now >= fence_at(hold.until, self._lease)
         kept = [hold for hold in self._holds.values() if not hold.lost]
-        times = [min(NEVER if one.unkept else one.keep_at, fence_at(one.until, self._lease)) for one in kept]
-        self._worker.timers.set("holds", min(times, default=NEVER))
+        # A past time sets no timer: while home takes no request, the time to stop the job counts alone.
+        keeps = [one.keep_at for one in kept if not one.unkept and one.keep_at > now]
+        fences = [fence_at(one.until, self._lease) for one in kept]
+        self._worker.timers.set("holds", min([*keeps, *fences], default=NEVER))
         return len(kept) < len(self._holds)
 
     def keep_all(self) -> None:
@@ -347,7 +349,7 @@ class AwayLimits:
     def _taken(self, claim: Claim, holder: str, sent: float, reply: GateAnswer) -> None:
         waits = self.asking.pop(claim.number, None) is not None
         self._heard = self._worker.now
-        # Whom no gate holds up has nothing to keep: his limits were removed.
+        # A start that passed no gate has nothing to keep: its limits were removed.
         until, keep_at = (sent + self._lease, sent + self._lease * KEEP) if reply.gates else (NEVER, NEVER)
         hold = _Hold(claim, holder, reply.gates, reply.now, until, keep_at, Counter())
         if reply.held and not waits:
