@@ -84,9 +84,9 @@ def enqueue(world: World) -> None:
     kind = dice.choice(world.kinds)
     for _ in range(dice.choice((1, 1, 2, 7))):
         queue, session = dice.choice(QUEUES), one_of(world)
-        limited = session.shard and dice.random() < 0.3
+        task = f"{kind}-limited" if session.shard and dice.random() < 0.3 else f"{kind}-task"
         session.store.add(
-            f"{kind}-{'limited' if limited else 'task'}", queue, key=dice.choice(("", "", "k", "l")), crashes=int(dice.random() < 0.1),
+            task, queue, key=dice.choice(("", "", "k", "l")), crashes=int(dice.random() < 0.1),
             first=dice.random() < 0.1, order=dice.choice(("", "", "", queue)),
             lane="" if session.shard else dice.choice(("", "", "", *(f"{queue}|{limit}" for limit in LANES))),
             parents=dice.choice(INPUTS),

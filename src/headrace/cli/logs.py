@@ -90,7 +90,7 @@ class LogFormatter(logging.Formatter):
             # Of the worker's own lines people need no code.
             shown = code and not record.name.startswith("headrace")
             own = _job("job", "task", "attempt") | ({"code": code} if shown else {})
-        # First, and last: what ``extra=`` names so replaces nothing.
+        # Own fields stand first, and fields of ``extra=`` with their names replace none of them.
         fields = own | fields | own
         hide = self._redactor
         text = self._shape(record, hide.text(record.getMessage()), hide.value(fields), hide.text("\n".join(parts)))

@@ -75,7 +75,7 @@ def refusal(request: Request, hosts: Collection[str] | None) -> str:
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return "" if site == "same-origin" else "This request comes from a page of another site."
-    # A scheme and a host, or ``null``; a page of another site may choose neither.
+    # The browser writes it: a scheme and a host, or ``null``.
     if not host or request.headers.get("origin", "").partition("://")[2].lower() != host.lower():
         return "This request does not say that it comes from a page of this dashboard."
     return ""

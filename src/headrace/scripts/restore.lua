@@ -22,7 +22,7 @@ for n = 1, #starts, 2 do
   -- A number that was given out is never given out again, also by a server whose clock is behind.
   top = math.max(top, token)
   if f[2] and tonumber(f[2]) == token and tonumber(redis.call('ZSCORE', claims, id) or 0) == token then
-    -- It is so already.
+    -- It was restored before.
   elseif f.err or f[1] and not take(id, token, f) then
     others[#others + 1] = id
   elseif f[1] then

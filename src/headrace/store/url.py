@@ -95,7 +95,7 @@ CLUSTER = ("cluster", "clusters")
 
 
 def _split(url: str) -> SplitResult:
-    """As urlsplit, of whose versions only the old ones read several hosts where one is an IPv6 address."""
+    """As urlsplit, whose newer versions refuse an IPv6 address behind another host."""
     scheme, _, rest = url.partition("://")
     if scheme.lower() not in SENTINEL + CLUSTER:
         return urlsplit(url)

@@ -208,7 +208,7 @@ class LocalQueues:
 FIRST, LONGEST = 0.2, 5.0
 # Calls of one trip.
 MOST_CALLS = 300
-# Seconds without an answer of home after which a runner is kept free no more for a start that waits for it.
+# Seconds without an answer of home until no runner is kept free any more for starts that wait for it.
 PATIENCE = 1.0
 # Share of the lease after which holds are kept for one more, as the lease of the worker is.
 KEEP = 0.4
@@ -269,7 +269,7 @@ class AwayLimits:
 
     @property
     def silent(self) -> bool:
-        """Whether home has not answered for a while: starts that wait for it take no room from others."""
+        """Whether home has not answered any of those that ask for :data:`PATIENCE`."""
         return bool(self.asking) and self._worker.now >= self._heard + PATIENCE
 
     def steps(self, now: float) -> list[Step]:

@@ -79,7 +79,8 @@ class Placement:
 
     @property
     def expected(self) -> int:
-        return 0 if self.away is None or self.away.silent else self.waiting
+        """Of those that wait for home, for how many a runner is kept free."""
+        return 0 if self.away is not None and self.away.silent else self.waiting
 
     @property
     def held(self) -> int:

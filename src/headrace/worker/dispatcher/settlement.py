@@ -157,17 +157,15 @@ class Reconciler:
 
     def _repair(self, repair: Repair) -> None:
         """Do again what the server forgot, in its order: a settle may be why the job of a later start was ready.
-        What can be claimed before the first settle is, so that no other worker takes it meanwhile.
+        All starts are tried before the first settle, too, so that no other worker takes their jobs meanwhile.
         """
         text = "the server lost data, which this worker repairs: %d claims are stored again, %d batches of outcomes "
         text += "are sent again, %d unknown jobs are returned"
         counts = len(repair.restore), len(repair.again), len(repair.unknown)
         self._worker.actions.log(logging.WARNING, text, *counts, code="store.lost_data")
         first, later = repair.history()
-        for step in [
-            *self._restore(first, self._restored),
-            *self._restore(repair.restore[len(first) :], lambda _: None),
-        ]:
+        rest = repair.restore[len(first) :]
+        for step in self._restore(first, self._restored) + self._restore(rest, lambda _: None):
             self._ahead([step])
         told = self._told_again(len(later))
         for sent, starts in later:
