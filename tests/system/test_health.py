@@ -176,9 +176,15 @@ def test_a_worker_that_waits_for_its_server_to_start_lives(headrace: Commands, w
 
 
 def test_a_worker_that_stops_is_not_ready(headrace: Commands, worker: Callable[..., Worker], tmp_path: Path) -> None:
+    headrace.write(
+        "tasks",
+        "import pathlib, time, headrace\napp = headrace.Headrace()\n@app.task\n"
+        "def nap(seconds: float) -> None:\n    pathlib.Path('began').touch()\n    time.sleep(seconds)\n",
+    )
     one = worker()
     headrace("enqueue", "tasks.nap", "60")
-    eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 60)
+    # A job that is claimed and has not begun goes back, and its worker leaves at once.
+    eventually((tmp_path / "began").exists, 60)
     one.process.terminate()
     eventually(lambda: reasons("--ready") == ["the worker claims no more"], 60)
     assert reasons() == []
