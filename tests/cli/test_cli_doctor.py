@@ -174,6 +174,26 @@ def test_a_server_that_is_away_cannot_be_looked_at(tmp_path: Path) -> None:
     assert "refused" in Commands(tmp_path, "redis://127.0.0.1:1/0")("doctor", code=2).err
 
 
+def test_a_server_of_several_is_named_that_is_away_or_unsound(
+    new_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """All that was said of a silent one was "Timeout reading from socket"."""
+    servers = [new_server() for _ in range(3)]
+    headrace = Commands(tmp_path, " ".join(server.url for server in servers))
+    headrace.enqueue("tasks.add", "1")
+    servers[2].owner.config_set("maxmemory-policy", "allkeys-lru")
+    found = {row["id"]: row["evidence"] for row in headrace("doctor", "environment", "--json", code=1).lines}
+    assert found["eviction-policy"] == ["maxmemory-policy allkeys-lru", f"at {servers[2].url}"]
+    assert found["persistence"] == ["appendonly no, save empty"]
+    servers[2].owner.config_set("maxmemory-policy", "noeviction")
+    servers[1].kill()
+    for part in ("environment", "keyspace"):
+        told = headrace("doctor", part, "--json", code=2, HEADRACE_TIMEOUT="1")
+        assert f"shard 1 ({servers[1].url}) did not answer" in told.err
+        assert "is the server running?" in told.err
+        assert ("persistence" in told.out) == (part == "environment")
+
+
 def test_a_server_that_hides_its_settings_is_unknown(new_server: Callable[..., Server], tmp_path: Path) -> None:
     server = new_server()
     server.owner.execute_command("ACL", "SETUSER", "shy", "on", ">pw", "~*", "&*", "+@all", "-config", "-slowlog")

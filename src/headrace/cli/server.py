@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.embedded import Status
     from headrace.migrations import Progress, StoreState
     from headrace.model.environment import Finding
+    from headrace.store.reach import Reach
 
 _SHARED = ("dir", "json", "debug")
 
@@ -417,18 +418,24 @@ def _look_at_servers(app: Headrace, found: list[Finding]) -> None:
     except HeadraceError as error:
         refusal = error
     shards = list(zip(app.client.urls(), app.client.shards, strict=True))
+    servers = {part.url: part for part in reversed(app.store.parts)}
+    seen = dict["Finding", list[str]]()
     try:
-        for url in dict.fromkeys(url for url, _ in shards):
+        for url, part in reversed(servers.items()):
             target = located(url, app.settings)
-            for one in judged(sight_of(target, app.settings, app.settings.timeout, shards=shards)):
-                if one.id == "full":
-                    one = msgspec.structs.replace(one, evidence=(*one.evidence, *queues))  # noqa: PLW2901
-                found += [] if one in found else [one]
+            with _naming(part):
+                for one in judged(sight_of(target, app.settings, app.settings.timeout, shards=shards)):
+                    seen.setdefault(one, []).append(target.shown)
     except Exception:
         # It says in one line what to do.
         if refusal is not None:
             raise refusal from None
         raise
+    finally:
+        for one, places in seen.items():
+            more = queues if one.id == "full" else []
+            more = more if len(places) == len(servers) else [*more, *(f"at {place}" for place in places)]
+            found.append(msgspec.structs.replace(one, evidence=(*one.evidence, *more)))
     if isinstance(refusal, StoreUnavailable):
         raise refusal
     if refusal is None:
@@ -436,6 +443,18 @@ def _look_at_servers(app: Headrace, found: list[Finding]) -> None:
     # Of an evicting server the table has a row.
     elif not isinstance(refusal, EvictingServer):
         found.insert(0, Finding("refused", "error", str(refusal), "", (type(refusal).__name__,)))
+
+
+@contextlib.contextmanager
+def _naming(part: Reach) -> Generator[None]:
+    """Have an error of the driver name the server and what to do, as one of any call does."""
+    from redis import exceptions as driver
+
+    try:
+        yield
+    except (driver.RedisError, OSError) as error:
+        part.give_up_or_wait(error, 1, 0.0, "doctor")
+        raise
 
 
 def _unserved(app: Headrace) -> list[Finding]:
@@ -459,6 +478,7 @@ def _keyspace(session: Session, app: Headrace, *, repair: bool) -> list[Finding]
     found, repaired = list[list["Finding"]](), 0
     for store in app.store.parts:
         with (
+            _naming(store),
             contextlib.closing(driver_client(store.target, app.settings.timeout)) as server,
             bar_of(session.output, server.dbsize(), "keys") as show,
         ):
