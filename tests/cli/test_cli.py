@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,11 +14,13 @@ import redis
 
 from headrace import Headrace
 from headrace.cli.jobs import EACH
+from headrace.model.ids import shard_of
 from headrace.model.job import State
 from headrace.protocol import consume
 from headrace.protocol.keys import keys_of
 from tests.commands import Commands
 from tests.program import on_terminal
+from tests.servers import Server
 
 ID = re.compile(r"[0-9a-z]{21}")
 
@@ -290,6 +293,20 @@ def test_a_purge_that_is_confirmed_shows_its_progress(headrace: Commands) -> Non
     shown = on_terminal(headrace, "queues", "purge", "default", answer="y\n")
     assert "1/1" in shown
     assert "deleted 1 job of default" in shown
+
+
+def test_a_purge_names_a_shard_that_is_away(new_server: Callable[..., Server], tmp_path: Path) -> None:
+    """It deleted as many jobs as the others had, here none, and called that done."""
+    servers = [new_server(append_only=True) for _ in range(3)]
+    headrace = Commands(tmp_path, " ".join(server.url for server in servers))
+    id = headrace.enqueue("tasks.add", "1")
+    away = servers[shard_of(id)]
+    away.kill()
+    told = headrace("queues", "purge", "default", "--yes", code=3, HEADRACE_TIMEOUT="1")
+    assert f"shard {shard_of(id)} ({away.url}) did not answer" in told.fault
+    assert told.out == ""
+    away.start()
+    assert headrace("queues", "purge", "default", "--yes").out == "deleted 1 job of default\n"
 
 
 def test_the_private_server(tmp_path: Path) -> None:

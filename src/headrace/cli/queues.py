@@ -149,27 +149,36 @@ def resume(session: Session, name: Name) -> None:
 def purge(session: Session, name: Name, yes: Yes = False) -> None:
     """Delete the ready jobs of a queue; scheduled and running jobs stay. You cannot undo this."""
     with session.acting("purge", "queues", name) as (app, act):
-        size = app.queues[name].size
+        sizes = _sizes(app, name)
+        size = sum(sizes)
         if not size and (unknown := _unknown(app, name)):
             session.output.remark(unknown)
         if size and not yes:
             deed = f"delete {several(size, 'job')} of {name} for good"
             confirm(deed, f"nothing was deleted: {name} still holds its jobs")
-        removed = _purge(session, app, name, size)
+        removed = _purge(session, app, name, sizes)
         act.count = size
         act.done(f"deleted {several(removed, 'job')} of {name}", name=name, deleted=removed)
 
 
-def _purge(session: Session, app: Headrace, name: str, size: int) -> int:
+def _sizes(app: Headrace, name: str) -> list[int]:
+    """The ready jobs of each shard. Raises StoreUnavailable: one does not answer, so nothing is deleted elsewhere."""
+    from headrace.protocol import index_pages
+
+    index = f"ready:{name}"
+    return [part.run(index_pages.page(part.keys, index, index_pages.Slice(1))).count for part in app.store.parts]
+
+
+def _purge(session: Session, app: Headrace, name: str, sizes: list[int]) -> int:
     """Delete in pieces, as many as there were: jobs that come faster than they go must not keep it busy for ever."""
     from headrace.protocol import operations
 
     removed = 0
-    with bar_of(session.output, size) as tell:
-        for keys in app.client.shards:
-            left = size
-            while left and removed < size:
-                gone, left = app.client.run(operations.purge(keys, name, min(CHUNK, size - removed)))
+    with bar_of(session.output, sum(sizes)) as tell:
+        for keys, size in zip(app.client.shards, sizes, strict=True):
+            left, end = size, removed + size
+            while left and removed < end:
+                gone, left = app.client.run(operations.purge(keys, name, min(CHUNK, end - removed)))
                 removed += gone
                 tell(removed)
                 if not gone:
