@@ -117,7 +117,7 @@ def test_a_server_that_stands_still_stops_its_own_jobs_only(
     spread, (_, _, still) = servers
     paths = [tmp_path / f"go{n}" for n in range(SHARDS)]
     held = [spread.enqueue(n, "process.gate", [(str(paths[n]),)])[0] for n in range(SHARDS)]
-    spread.worker(processes=4)
+    worker = spread.worker(processes=4)
     for job in held:
         spread.fleet.started(job)
     os.kill(still.pid, signal.SIGSTOP)
@@ -137,6 +137,9 @@ def test_a_server_that_stands_still_stops_its_own_jobs_only(
     assert [len(spread.fleet.ledger.starts(job.id)) for job in held] == [1, 1, 2]
     record = held[2].refresh()
     assert (record.state, record.crashes) == ("succeeded", 0)
+    # The log names the server, which it called the store, and the shard whose lease was not kept.
+    assert f"{still.url} does not answer" in worker.log()
+    assert " at shard 2 of 3 could not be kept: stopping its jobs" in worker.log()
     spread.check()
 
 

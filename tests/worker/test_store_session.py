@@ -121,7 +121,7 @@ def test_a_private_server_that_refuses_the_password_is_not_told_as_a_wrong_passw
     with caplog.at_level("INFO", "headrace.worker"):
         eventually(lambda: loop.turn() or loop.exchange.idle)
     assert loop.exchange.links.target.shown == parse(server.url).shown
-    assert "the store does not answer" in caplog.text
+    assert "s.sock does not answer" in caplog.text
     assert "refused the credentials" not in caplog.text
     loop.close()
 

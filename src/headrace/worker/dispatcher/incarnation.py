@@ -218,7 +218,7 @@ class Incarnation:
         self._supply.on_registration()
         desk.actions.add(events.Subscribe(desk.keys.mail(owner)))
         queues = ", ".join(worker.options.queues.names)
-        worker.actions.log(logging.INFO, "worker %s serves %s%s", owner, queues, self._place, code="worker.serves")
+        worker.actions.log(logging.INFO, "worker %s serves %s%s", owner, queues, self.desk.place, code="worker.serves")
 
     def _held(self) -> int:
         return len(self.desk.starts.held) + self.claiming.leased
@@ -242,9 +242,10 @@ class Incarnation:
         if not desk.fenced:
             # The server was not too slow then: the line must send no person to look for a slow network.
             lost = renewal.gone and worker.now < renewal.lease_until
-            text = "the server lost the lease of %s: stopping its jobs"
-            text = text if lost else "the lease of %s could not be kept: stopping its jobs"
-            worker.actions.log(logging.ERROR, text, desk.owner, code="store.lost_data" if lost else "lease.lost")
+            text = "the server lost the lease of %s%s: stopping its jobs"
+            text = text if lost else "the lease of %s%s could not be kept: stopping its jobs"
+            code = "store.lost_data" if lost else "lease.lost"
+            worker.actions.log(logging.ERROR, text, desk.owner, desk.place, code=code)
             desk.fenced = True
         self._stops.fence(desk.has)
         requests.wake_up()
@@ -280,11 +281,6 @@ class Incarnation:
         self._refused_once = True
         self._requests.send_first([self._reconciler.check()])
 
-    @property
-    def _place(self) -> str:
-        keys = self.desk.keys
-        return f" at shard {keys.shard} of {keys.count}" if self.desk.many else ""
-
     def _leave(self, *, holds_jobs: bool) -> None:
         actions, owner = self._worker.actions, self.desk.owner
         if holds_jobs:
@@ -292,5 +288,5 @@ class Incarnation:
             actions.log(logging.WARNING, text, owner, code="worker.left_jobs")
         if owner:
             text = "worker %s leaves: jobs that have run%s: %d"
-            actions.log(logging.INFO, text, owner, self._place, self.endings.finished, code="worker.left")
+            actions.log(logging.INFO, text, owner, self.desk.place, self.endings.finished, code="worker.left")
         self.retired = True

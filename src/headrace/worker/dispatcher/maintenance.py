@@ -340,9 +340,8 @@ class ServerLook:
         found = [one for one in judged(sight) if one.id in LOOKED_AT]
         for one in found:
             if one not in self._known:
-                self._worker.actions.log(
-                    logging.ERROR, "%s (%s): %s", one.meaning, one.evidence[0], one.command, code="store.unsound"
-                )
+                facts = (one.meaning, one.evidence[0], self._desk.place, one.command)
+                self._worker.actions.log(logging.ERROR, "%s (%s%s): %s", *facts, code="store.unsound")
         self._known = set(found)
         self._desk.evicting = any(one.id == "eviction-policy" for one in found)
 

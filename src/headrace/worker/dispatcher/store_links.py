@@ -345,7 +345,7 @@ class StoreLinks:
         private = self.revive is not None
         word = error if isinstance(error, HeadraceError) else verdict(error, self.target, doing, private=private)
         refused = isinstance(word, HeadraceError)
-        text = str(word) if refused else f"the store does not answer ({error}); trying again"
+        text = str(word) if refused else f"{self.target.shown} does not answer ({error}); trying again"
         level = logging.ERROR if refused else logging.WARNING
         self.report(level, text, name, code="store.refuses" if refused else "store.away")
 

@@ -393,6 +393,11 @@ class Desk:
         self.requests = StoreRequests(self.actions, worker.settings.lease * PAUSE_SHARE)
         self.timers = Timers()
 
+    @property
+    def place(self) -> str:
+        """The shard, as lines of the log name it; empty where there is one."""
+        return f" at shard {self.keys.shard} of {self.keys.count}" if self.many else ""
+
     def has(self, claim: Claim) -> bool:
         return not self.many or claim.number & SHARD == self.keys.shard
 
