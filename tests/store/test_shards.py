@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -553,6 +554,21 @@ def test_a_new_store_is_made_whichever_shard_answers_first(new_server: Callable[
         servers[0].start()
         eventually(lambda: 0 not in app.client.left_out, 30)
         assert len(one_a_shard(add(app))) == SHARDS
+
+
+def test_a_home_that_lost_everything_is_named_again_as_the_error_says(new_server: Callable[..., Server]) -> None:
+    """The next program gave it another name, and from then on each was refused, with advice about the order of URLs."""
+    servers = [new_server() for _ in range(SHARDS)]
+    urls = " ".join(server.url for server in servers)
+    with Headrace(urls, timeout=20) as app:
+        one_a_shard(add(app))
+    servers[0].owner.flushall()
+    with Headrace(urls, timeout=5) as app, pytest.raises(SchemaMismatch, match="has lost its data") as caught:
+        app.overview()
+    key, value = re.findall("'(.+?)'", str(caught.value))
+    servers[0].owner.set(key, value)
+    with Headrace(urls, timeout=20) as app:
+        assert app.jobs.count("ready") == SHARDS - 1
 
 
 @pytest.mark.parametrize(("durability", "clustered"), [("memory", None), ("fsync", None), ("memory", True)])

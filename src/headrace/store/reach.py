@@ -138,9 +138,11 @@ class Reach:
                 f"the URLs in the order in which the store was made"
             )
         if self.keys.shard and self.store_id not in ("", store):
+            home = keys_at(self.settings, self.url, 0, mine)
             raise SchemaMismatch(
                 f"{shown} is shard {shard} of store {store}, and the first URL leads to store {self.store_id}: give "
-                f"the URLs of one store, in the order in which it was made"
+                f"the URLs of one store, in the order in which it was made. If the server of the first one has lost "
+                f"its data, name its store there again: SET '{home('shard')}' '0 of {number} of {store}'"
             )
         return store
 
