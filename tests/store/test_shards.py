@@ -302,6 +302,16 @@ def test_a_worker_of_all_shards_is_told_of_once(app: Headrace) -> None:
     assert len(client.run(told(client.keys, "deaths", 20)).rows) == 1
 
 
+def test_a_worker_that_has_another_name_at_a_shard_that_lost_it_is_told_of_once(app: Headrace) -> None:
+    """It was two, so that no verb found it by its process, and its slots counted twice."""
+    client, facts = app.client, ["place", "host:7", "queues", "default", "sizes", "process:2"]
+    for keys, owner in zip(client.shards, ("first", "second", "first"), strict=True):
+        client.run(consume.register(keys, owner, 60_000_000, facts))
+    (worker,) = app.overview().live
+    assert (worker.owner, worker.slots) == ("first", 2)
+    assert app.workers.get("host:7").owner == "first"
+
+
 # -- verbs -------------------------------------------------------------------------------------------------------------
 
 

@@ -374,12 +374,16 @@ def _any(_: Args, told: list[Any]) -> Any:
 
 def _overview(_: Args, told: list[Overview]) -> Overview:
     queues: dict[str, list[QueueFacts]] = {}
-    workers: dict[str, list[WorkerFacts]] = {}
+    workers: dict[str, list[WorkerFacts]] = {worker.owner: [] for worker in told[0].workers}
+    # A worker has another name at a shard that lost its lease. Verbs know it by the one that it has at home.
+    names = {worker.place: worker.owner for worker in told[0].live}
     for one in told:
         for queue in one.queues:
             queues.setdefault(queue.name, []).append(queue)
         for worker in one.workers:
-            workers.setdefault(worker.owner, []).append(worker)
+            lives = worker.owner not in workers and worker.lease > one.now
+            owner = names.get(worker.place, worker.owner) if lives else worker.owner
+            workers.setdefault(owner, []).append(worker)
     # A worker registers at each, with its version.
     return Overview(
         max(one.now for one in told), _added(one.states for one in told),
