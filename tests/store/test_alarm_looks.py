@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
 from headrace import Headrace
 from headrace.admin.alarms import look_at_alarms
+from headrace.protocol import operations
 from headrace.stats.resolutions import TASKS
+from tests.deadline import eventually
+from tests.servers import Server
+
+
+def add() -> None: ...
 
 
 @pytest.fixture
 def app(url: str) -> Headrace:
     app = Headrace(url)
-
-    @app.task(name="add")
-    def add() -> None: ...
-
+    app.task(name="add")(add)
     return app
 
 
@@ -101,3 +105,32 @@ def test_two_looks_tell_a_change_once(app: Headrace, monkeypatch: pytest.MonkeyP
     look(app)
     look(app)
     assert told(app) == [("alarm_raised", "ready"), ("alarm_cleared", "ready")]
+
+
+def test_jobs_of_a_shard_that_is_away_clear_no_alarm(
+    new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The figures of the other shards were taken for those of all: people were told that the jobs had started."""
+    servers = [new_server(append_only=True) for _ in range(3)]
+    monkeypatch.setattr("headrace.model.activity.CLEAR_US", 0)
+    with Headrace(" ".join(server.url for server in servers), timeout=1) as app:
+        app.task(name="add")(add)
+        app.alarm("ready", ready=1, for_=0)
+        app.alarm("delay", delay=0, for_=0)
+        app.alarm("workers", workers=1, for_=0)
+        for n in range(20):
+            app.by_name("add").options(key=str(n)).enqueue()
+        look(app)
+        look(app)
+        raised = [("alarm_raised", name) for name in ("ready", "delay", "workers")]
+        assert told(app) == raised
+        servers[1].kill()
+        # What home has starts.
+        app.store.run(operations.purge(app.client.keys, "default", 1000))
+        look(app)
+        assert told(app) == raised
+        servers[1].start()
+        eventually(lambda: not app.client.left_out, 30)
+        app.queues["default"].purge()
+        look(app)
+        assert told(app)[3:] == [("alarm_cleared", name) for name in ("ready", "delay")]
