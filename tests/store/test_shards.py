@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -546,6 +547,23 @@ async def test_lists_show_the_rest_while_a_shard_is_away(
         await app.client.aclose()
         servers[1].start()
         eventually(lambda: app.jobs.count("ready") == 3, 30)
+
+
+async def test_pages_show_the_rest_while_a_shard_is_silent(new_server: Callable[..., Server]) -> None:
+    """A page gives up sooner than the store, so the shard was never known to be away, and each page was refused."""
+    servers = [new_server() for _ in range(SHARDS)]
+    with Headrace(" ".join(server.url for server in servers), timeout=20) as app:
+        jobs = one_a_shard(add(app))
+        dashboard = Dashboard(app, operator)
+        os.kill(servers[1].pid, signal.SIGSTOP)
+        try:
+            for _ in range(2):
+                page = await ask(dashboard, "/jobs?state=ready")
+                assert [job.id in page.text for job in jobs] == [True, False, True]
+                assert "Shard 1 does\nnot answer" in page.text
+        finally:
+            os.kill(servers[1].pid, signal.SIGCONT)
+        await app.client.aclose()
 
 
 def test_a_new_store_is_made_whichever_shard_answers_first(new_server: Callable[..., Server]) -> None:

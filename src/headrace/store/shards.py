@@ -30,7 +30,7 @@ from headrace.protocol.overviews import CountedQueues, Overview, QueueFacts, Sto
 from headrace.protocol.produce import Accepted
 from headrace.protocol.script import Call, Command, unread
 from headrace.store.end_listener import EndListener, Tell
-from headrace.store.reach import Reach
+from headrace.store.reach import SILENCE, Reach
 from headrace.store.store import AsyncStore, Store
 
 if TYPE_CHECKING:
@@ -211,6 +211,9 @@ class _Trip:
 
     def failed(self, shard: int, error: StoreUnavailable) -> None:
         self._failed[shard] = error
+        self.leave_out(shard)
+
+    def leave_out(self, shard: int) -> None:
         if self._away.get(shard, 0.0) < monotonic():
             text = "shard %d (%s) is away: lists and sums are those of the other shards"
             log.warning(text, shard, self._parts[shard].target.shown, extra={"code": "store.shard_away"})
@@ -294,11 +297,18 @@ class AsyncShardedStore(AsyncStore):
                 await self.parts[0].run(self.parts[0].greeting())
             _name(self.parts)
 
+        began = monotonic()
+
         async def ask(shard: int, sent: list[Call[Any]]) -> None:
             try:
                 trip.found[shard] = await self.parts[shard].run_all(sent, trip.hasty)
             except StoreUnavailable as error:
                 trip.failed(shard, error)
+            except asyncio.CancelledError:
+                # Its caller waits no longer: the next one must not wait in vain, too.
+                if monotonic() > began + SILENCE:
+                    trip.leave_out(shard)
+                raise
 
         await asyncio.gather(*(ask(shard, sent) for shard, sent in trip.sent.items()))
         self.round_trips = sum(part.round_trips for part in self.parts)
