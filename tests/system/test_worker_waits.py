@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +13,7 @@ import redis
 from headrace import Headrace
 from headrace.cli.server_check import await_server
 from headrace.errors import ServerError
+from headrace.model.ids import shard_of
 from tests.commands import Commands
 from tests.deadline import eventually
 from tests.program import Worker
@@ -44,6 +47,25 @@ def test_a_worker_waits_for_a_server_that_is_away_and_then_loads_its_data(
     eventually(lambda: connections() > before, 60)
     client.config_set("key-load-delay", 0)
     one.says("serves default")
+    assert one.stop() == 0
+
+
+def test_a_worker_serves_the_others_while_a_shard_is_silent(
+    new_server: Callable[..., Server], headrace: Commands, worker: Callable[..., Worker]
+) -> None:
+    """It waited for that one and served none: a deploy in the outage of one shard was an outage of all."""
+    servers = [new_server() for _ in range(3)]
+    headrace.environment |= {"HEADRACE_URL": " ".join(server.url for server in servers), "HEADRACE_TIMEOUT": "1"}
+    id = headrace.enqueue("tasks.add", "1")
+    silent = next(n for n in (1, 2) if n != shard_of(id))
+    os.kill(servers[silent].pid, signal.SIGSTOP)
+    try:
+        one = worker()
+        one.says("serves default at shard 0 of 3", 20)
+        assert headrace("jobs", "result", id, "--timeout", "60s").json == 2
+    finally:
+        os.kill(servers[silent].pid, signal.SIGCONT)
+    one.says(f"serves default at shard {silent} of 3")
     assert one.stop() == 0
 
 

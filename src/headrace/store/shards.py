@@ -535,7 +535,7 @@ def _cause(parts: list[CauseFacts]) -> CauseFacts:
 
 
 # Not reads: each shard must do them.
-_WHOLE = ("greet", "pause", "restored", "resume")
+_WHOLE = ("pause", "restored", "resume")
 _MERGES: dict[str, Callable[[Args, list[Any]], Any]] = {
     "causes_read": _causes, "flow_count": lambda _, told: sum(told), "flow_page": _flow_page, "greet": _any,
     "load": _load, "overview": _overview, "page": _page, "pause": _any,
