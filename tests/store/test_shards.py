@@ -12,8 +12,10 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 
@@ -32,10 +34,11 @@ from headrace.errors import (
 )
 from headrace.model.ids import shard_for, shard_of
 from headrace.model.job import Outcome, State
+from headrace.model.stacks import WorkerStacks
 from headrace.protocol import consume, overviews
 from headrace.protocol.index_pages import read_causes
 from headrace.protocol.limit_verbs import declare_limits
-from headrace.protocol.operations import JobFilter, told
+from headrace.protocol.operations import JobFilter, tell_stacks, told
 from headrace.testing import violations
 from tests.dashboard.asking import ask, operator
 from tests.deadline import eventually
@@ -311,6 +314,32 @@ def test_a_worker_that_has_another_name_at_a_shard_that_lost_it_is_told_of_once(
     (worker,) = app.overview().live
     assert (worker.owner, worker.slots) == ("first", 2)
     assert app.workers.get("host:7").owner == "first"
+
+
+def test_a_worker_has_its_time_to_tell_stacks_while_a_shard_is_silent(
+    new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time ran from before the look for the worker, which waits for a silent shard."""
+    servers = [new_server() for _ in range(2)]
+    with Headrace(" ".join(server.url for server in servers), timeout=1) as app:
+        client = app.client
+        for keys in client.shards:
+            client.run(consume.register(keys, "w1", 60_000_000, ["place", "host:7"]))
+        ear = servers[0].client().pubsub(ignore_subscribe_messages=True)
+        ear.subscribe(client.keys.mail("w1"))
+
+        def answer(_: float) -> None:
+            if (message := ear.get_message()) is not None:
+                request = message["data"].decode().partition(":")[2]
+                text = msgspec.json.encode(WorkerStacks(requests=[request], runners=[])).decode()
+                client.run(tell_stacks(client.keys, "w1", text))
+
+        monkeypatch.setattr("headrace.admin.workers.time", SimpleNamespace(sleep=answer))
+        os.kill(servers[1].pid, signal.SIGSTOP)
+        try:
+            assert app.workers.stacks("host:7", timeout=0.9) == []
+        finally:
+            os.kill(servers[1].pid, signal.SIGCONT)
 
 
 # -- verbs -------------------------------------------------------------------------------------------------------------

@@ -111,8 +111,9 @@ class Workers:
             name: see :meth:`get`.
             timeout: the longest wait for the answer, which takes about a third of a second.
         """
-        end = monotonic() + seconds(timeout, "timeout")
+        wait = seconds(timeout, "timeout")
         worker, request = self._client.drive(_asking(self._client, name))
+        end = monotonic() + wait
         while True:
             text = self._client.run(operations.read_stacks(self._client.keys, worker.owner))
             found = _stacks(worker, text, request, end - monotonic())
@@ -124,8 +125,9 @@ class Workers:
         """See :meth:`stacks`."""
         import asyncio  # only a program with an event loop pays for it
 
-        end = monotonic() + seconds(timeout, "timeout")
+        wait = seconds(timeout, "timeout")
         worker, request = await self._client.adrive(_asking(self._client, name))
+        end = monotonic() + wait
         while True:
             text = await self._client.arun(operations.read_stacks(self._client.keys, worker.owner))
             found = _stacks(worker, text, request, end - monotonic())
