@@ -595,6 +595,17 @@ async def test_pages_show_the_rest_while_a_shard_is_silent(new_server: Callable[
         await app.client.aclose()
 
 
+def test_a_verb_on_many_jobs_says_of_each_whether_its_shard_is_away(new_server: Callable[..., Server]) -> None:
+    """The error of one shard took the place of all replies, and jobs behind the first 500 were left out."""
+    servers = [new_server() for _ in range(SHARDS)]
+    with Headrace(" ".join(server.url for server in servers), timeout=1) as app:
+        ids = [job.id for job in one_a_shard(add(app), delay=600)]
+        servers[1].kill()
+        replies = app.jobs.apply("cancel", [*ids, "foo"])
+        assert [(one.id, one.done) for one in replies] == [*zip(ids, (True, False, True), strict=True), ("foo", False)]
+        assert isinstance(replies[1].error, StoreUnavailable)
+
+
 def test_a_new_store_is_made_whichever_shard_answers_first(new_server: Callable[..., Server]) -> None:
     servers = [new_server(append_only=True) for _ in range(SHARDS)]
     urls = " ".join(server.url for server in servers)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from headrace.admin.job_paging import Order, own_page, page_of, query_of, state_of
-from headrace.errors import CorruptRecord, HeadraceError, JobNotFound, OptionsError
+from headrace.errors import CorruptRecord, HeadraceError, JobNotFound, OptionsError, StoreUnavailable
 from headrace.model.job import State
 from headrace.model.job_record import Page, PlainReader, Record, ValueReader
 from headrace.protocol import overviews, produce
@@ -48,6 +48,17 @@ class JobReply(msgspec.Struct, frozen=True):
     done: bool
     words: str
     error: HeadraceError | None = None
+
+
+def _by_shard(client: Client, ids: list[str]) -> list[list[str]]:
+    if client.count == 1:
+        return [ids]
+    from headrace.store.shards import ShardRouter
+
+    router, parts = ShardRouter(client.shards), dict[int, list[str]]()
+    for id in ids:
+        parts.setdefault(router.of(id), []).append(id)
+    return list(parts.values())
 
 
 def _piece(client: Client, find: Find, verb: str, ids: list[str]) -> Steps[list[JobReply]]:
@@ -139,16 +150,24 @@ class Jobs:
     @verb
     def apply(self, verb: str, ids: Sequence[str]) -> Steps[list[JobReply]]:
         """``retry``, ``cancel`` or ``delete`` several jobs, each as its handle would; what became of each, in order.
-        Cost: one round trip for each 500 jobs, two to cancel them. Raises OptionsError: there is no such verb. What one
-        job raises is in its reply, and stops no other.
+        Cost: one round trip for each 500 jobs of a shard, two to cancel them. Raises OptionsError: there is no such
+        verb. StoreUnavailable: no shard answered. What one job raises is in its reply, and stops no other; so is that
+        its shard does not answer.
         """
         if verb not in VERBS:
             raise OptionsError(f"there is no verb {verb!r} for jobs by id: there are {', '.join(VERBS)}")
-        replies: list[JobReply] = []
+        replies, away = dict[str, JobReply](), dict[str, StoreUnavailable]()
         chosen = list(dict.fromkeys(ids))
-        for start in range(0, len(chosen), PIECE):
-            replies += yield from _piece(self._client, self._find, verb, chosen[start : start + PIECE])
-        return replies
+        for part in _by_shard(self._client, chosen):
+            try:
+                for start in range(0, len(part), PIECE):
+                    found = yield from _piece(self._client, self._find, verb, part[start : start + PIECE])
+                    replies |= {one.id: one for one in found}
+            except StoreUnavailable as error:
+                if not replies and len(away) + len(part) == len(chosen):
+                    raise
+                away |= dict.fromkeys(part, error)
+        return [replies.get(id) or JobReply(id, False, f"job {id}: {away[id]}", away[id]) for id in chosen]
 
     def again(self, id: str, changes: Mapping[str, Any] | None = None, *, request_id: str | None = None) -> Job[Any]:
         """A new job of the same task, with the options of a stored one and, but for ``changes``, its arguments.
