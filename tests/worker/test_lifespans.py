@@ -386,7 +386,9 @@ def test_a_slow_start_is_told_of(monkeypatch: pytest.MonkeyPatch, capfd: pytest.
         held.enter()
     assert held.state == 3
     # Which of its lines was read is open: one written between the read and the truncation of capfd is lost.
-    assert re.search(r"headrace: the lifespan \S+slow is being entered for [\d.]+ s; its runner takes no job\n", said[-1])
+    assert re.search(
+        r"headrace: the lifespan \S+slow is being entered for [\d.]+ s; its runner takes no job\n", said[-1]
+    )
 
 
 def test_a_runner_without_lifespans_says_nothing_more_than_before(start: Callable[..., Runner], app: Headrace) -> None:
