@@ -320,7 +320,7 @@ def test_a_worker_has_its_time_to_tell_stacks_while_a_shard_is_silent(
     new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time ran from before the look for the worker, which waits for a silent shard."""
-    servers = [new_server() for _ in range(2)]
+    servers = [new_server() for _ in range(SHARDS)]
     with Headrace(" ".join(server.url for server in servers), timeout=1) as app:
         client = app.client
         for keys in client.shards:
@@ -604,6 +604,22 @@ def test_a_verb_on_many_jobs_says_of_each_whether_its_shard_is_away(new_server: 
         replies = app.jobs.apply("cancel", [*ids, "foo"])
         assert [(one.id, one.done) for one in replies] == [*zip(ids, (True, False, True), strict=True), ("foo", False)]
         assert isinstance(replies[1].error, StoreUnavailable)
+
+
+def test_shards_that_were_silent_one_after_the_other_are_left_out_together(
+    new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of them was asked again by the next call: of eleven lists each waited for all but the last shard."""
+    monkeypatch.setattr("headrace.store.shards.AWAY", 2.0)
+    home, other = new_server(), new_server()
+    with Headrace(f"{home.url} {other.url} {other.url}", timeout=3) as app:
+        one_a_shard(add(app))
+        os.kill(other.pid, signal.SIGSTOP)
+        try:
+            assert app.jobs.count("ready") == 1
+            assert app.client.left_out == [1, 2]
+        finally:
+            os.kill(other.pid, signal.SIGCONT)
 
 
 def test_a_new_store_is_made_whichever_shard_answers_first(new_server: Callable[..., Server]) -> None:

@@ -221,6 +221,8 @@ class _Trip:
 
     def values(self) -> list[Any]:
         """Raises StoreUnavailable: a shard that is away was asked for something that the others do not have."""
+        # Threads ask one shard after the other: the first that was silent must not be asked by the next call.
+        self._away |= dict.fromkeys(self._failed, monotonic() + AWAY)
         answers = {shard: iter(values) for shard, values in self.found.items()}
         told = list[Any]()
         for one in self._asked:
