@@ -291,6 +291,22 @@ def test_a_worker_whose_supervisor_died_leaves_a_shard_where_it_sleeps() -> None
     assert not any(session.store.owners for session in world.sessions)
 
 
+def test_a_worker_that_stops_asks_for_no_outputs() -> None:
+    """It waited for them until its lease was over, where the store did not answer any more."""
+    world = made(threads=2)
+    job = world.store.add("thread-task", "a", parents=INPUTS[5])
+    assert world.waker_acts()
+    world.told(Drain(now=False))
+    world.turn()
+    assert world.waker_answers()
+    world.turn()
+    assert not world.incarnation.inputs
+    world.silent = True
+    world.advance(world.now + FAREWELL)
+    assert world.core.left
+    assert job.state == "running"
+
+
 def test_each_connection_loads_all_that_a_worker_calls_from_its_start_to_its_first_end() -> None:
     """A new server refused the limits that it was told with the registration, which delayed the first claim by a trip."""
     world = made(threads=2)

@@ -87,9 +87,12 @@ class Placement:
         return self._pool.running + self._local_queues.waiting
 
     @property
+    def _working(self) -> bool:
+        return self._worker.phase == "working" and not self._desk.fenced
+
+    @property
     def takes(self) -> bool:
-        working = self._worker.phase == "working" and not self._desk.fenced
-        return working and self._local_queues.waiting < MOST_WAITING
+        return self._working and self._local_queues.waiting < MOST_WAITING
 
     def start(self, claimed: consume.Claimed) -> None:
         if any(map(needs_check, claimed.jobs)):
@@ -135,8 +138,7 @@ class Placement:
 
     def place(self, claims: Iterable[Claim]) -> list[Refused]:
         worker, assignment, refused = self._worker, self._assignment, list[Refused]()
-        now, starts, working = worker.now, list[Attempt](), worker.phase == "working" and not self._desk.fenced
-        away = self.away
+        now, starts, working, away = worker.now, list[Attempt](), self._working, self.away
         for claim in claims:
             found = self._plan(claim) if claim.options else self._plans.get(claim.task) or self._plan(claim)
             if found is None:
@@ -178,7 +180,7 @@ class Placement:
     def hand_back(self, refused: Iterable[Refused]) -> None:
         for claim, kind in refused:
             self._endings.end(claim, Released())
-            if self._worker.phase == "working" and not self._desk.fenced:
+            if self._working:
                 if kind == OWN and OWN not in self._assignment.kinds:
                     self._supply.resize(OWN, OWN_AT_ONCE)
                 self._demand.handed_back(kind)
@@ -208,9 +210,11 @@ class Placement:
     def _startable(self, claim: Claim, now: int) -> bool:
         if not self._may_start(claim, now):
             return False
-        if claim.parents:
+        # A worker that stops asks for no outputs: the store may not answer.
+        waits = bool(claim.parents) and self._working
+        if waits:
             self.inputs.add(claim)
-        return not claim.parents
+        return not waits
 
     def may_begin(self, waiting: Waiting) -> bool:
         """Whether a job of this shard that waited here may still start; one that may not ends."""
