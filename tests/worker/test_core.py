@@ -279,10 +279,15 @@ def made(kinds: tuple[str, ...] = ("thread",), queues: tuple[str, ...] = ("a",),
     return world
 
 
+def of_three() -> World:
+    """A worker of three shards that has not reached them."""
+    options = WorkerOptions(queues=QueueOrder(("a",)), threads=2)
+    return World(Random(1), Settings(lease=600, startup_profiling=False), options, ("thread",), 3)
+
+
 def test_a_worker_whose_supervisor_died_leaves_a_shard_where_it_sleeps() -> None:
     """Of three shards only those left at once whose jobs went back and woke it there; the others kept their lease."""
-    options = WorkerOptions(queues=QueueOrder(("a",)), threads=2)
-    world = World(Random(1), Settings(lease=600, startup_profiling=False), options, ("thread",), 3)
+    world = of_three()
     world.calm()
     world.told(Orphaned())
     world.turn()
@@ -305,6 +310,17 @@ def test_a_worker_that_stops_asks_for_no_outputs() -> None:
     world.advance(world.now + FAREWELL)
     assert world.core.left
     assert job.state == "running"
+
+
+def test_a_worker_has_one_name_at_all_shards_though_one_refuses_it_at_first() -> None:
+    """It was shown as two workers; where a store refused it for a night, each refusal left a name behind."""
+    world = of_three()
+    world.sessions[1].forbidden.add("register")
+    world.calm(60.0)
+    world.sessions[1].forbidden.clear()
+    world.calm(60.0)
+    assert {one.desk.owner for one in world.core.incarnations} == set(world.core.worker.names)
+    assert len(world.core.worker.names) == 1
 
 
 def test_each_connection_loads_all_that_a_worker_calls_from_its_start_to_its_first_end() -> None:

@@ -193,7 +193,6 @@ class Incarnation:
         if self._named == len(worker.names):
             worker.names.append(f"{worker.place}:{worker.random.getrandbits(32):08x}")
         owner = worker.names[self._named]
-        self._named += 1
         names = worker.options.queues.names
         metadata: list[str | int] = ["place", worker.place, "queues", ",".join(names), "dispatcher", worker.pid]
         if weights := worker.options.queues.weights:
@@ -209,6 +208,7 @@ class Incarnation:
 
     def _registered(self, owner: str, sent: float, spared: int) -> None:
         worker, desk = self._worker, self.desk
+        self._named += 1
         desk.owner, desk.fenced, desk.starts = owner, False, Starts()
         self.demand.begin()
         self.growth.owner = owner
