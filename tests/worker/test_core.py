@@ -323,6 +323,22 @@ def test_a_worker_has_one_name_at_all_shards_though_one_refuses_it_at_first() ->
     assert len(world.core.worker.names) == 1
 
 
+def test_a_worker_that_stops_repeats_a_refused_claim_that_was_applied() -> None:
+    """It left jobs behind that had not begun: they came back when its lease was over, with a crash more."""
+    world = made(threads=2)
+    world.store.add("thread-task", "a")
+    assert world.waker_acts()
+    assert world.cut()
+    world.refusals.add("claim")
+    world.turn()
+    world.told(Drain(now=False))
+    world.turn()
+    world.calm()
+    assert world.core.left
+    assert [(job.state, job.crashes) for job in world.store.jobs.values()] == [("ready", 0)]
+    assert not [line for line in world.log if "still holds jobs" in line]
+
+
 def test_each_connection_loads_all_that_a_worker_calls_from_its_start_to_its_first_end() -> None:
     """A new server refused the limits that it was told with the registration, which delayed the first claim by a trip."""
     world = made(threads=2)

@@ -269,9 +269,16 @@ class Incarnation:
         registers = not (desk.owner or requests.ready or requests.away)
         if not (desk.owner or registers) or at_once:
             self._leave(holds_jobs=desk.starts.unreported)
-        elif requests.ready and not (requests.armed or self.endings or desk.notes or requests.waits(*LAST)):
+        elif requests.ready and not (requests.armed or self._has_more_to_say):
             keep = microseconds(worker.settings.failure_ttl)
             requests.send([(consume.retire(desk.keys, desk.owner, keep, why), self._on_retirement)])
+
+    @property
+    def _has_more_to_say(self) -> bool:
+        # What the store still counts as ours may be of a claim whose answer was lost, and whose repetition was refused.
+        last = (*LAST, "claim") if self._refused_once else LAST
+        says = self.endings or self.desk.notes or self.claiming.arrivals
+        return bool(says) or self._requests.waits(*last)
 
     def _on_retirement(self, reply: bool) -> None:
         if reply or self._refused_once:
