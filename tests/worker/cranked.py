@@ -958,8 +958,10 @@ class World(Session):
         """Let time pass, with a turn whenever the core wants one."""
         for _ in range(10_000):
             at = self.core.next
+            if self.core.left:
+                break
             assert at > self.now, "a time that was looked at is waited for"
-            if at > to or self.core.worker.phase == "left":
+            if at > to:
                 break
             self.now = at
             self.turn()

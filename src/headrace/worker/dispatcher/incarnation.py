@@ -30,7 +30,7 @@ from headrace.worker.health_stamps import fence_at
 from headrace.worker.messages import Owner
 
 # While refused calls of these scripts wait, the worker has more to say.
-LAST = (*ENDS, "retire")
+LAST = (*ENDS, "limit_release", "retire")
 # Renewals in a row that count other jobs as ours than we do, before we ask which: a claim may be under way in one.
 DOUBTS = 2
 
@@ -109,7 +109,7 @@ class Incarnation:
     def has_nothing_to_do(self, now: float) -> bool:
         if self.stirred or now >= self.due or self.endings or self.desk.notes or self.growth or self.inputs:
             return False
-        return self.claiming.others_take_all_room and not (self.holds or self.demand.own_may_wait)
+        return self.claiming.others_take_all_room and not (self.holds is not None or self.demand.own_may_wait)
 
     def stop_claiming(self) -> None:
         self._requests.wake_up()
@@ -277,7 +277,7 @@ class Incarnation:
     def _has_more_to_say(self) -> bool:
         # What the store still counts as ours may be of a claim whose answer was lost, and whose repetition was refused.
         last = (*LAST, "claim") if self._refused_once else LAST
-        says = self.endings or self.desk.notes or self.claiming.arrivals
+        says = self.endings or self.desk.notes or self.claiming.arrivals or self.holds
         return bool(says) or self._requests.waits(*last)
 
     def _on_retirement(self, reply: bool) -> None:

@@ -251,6 +251,9 @@ class AwayLimits:
         self._holds: dict[int, _Hold] = {}
         self._releases: list[Call[bool]] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._holds or self._releases)
+
     def limits(self, claim: Claim) -> bool:
         return bool(self._limited) and not self._limited.isdisjoint((f"task:{claim.task}", f"queue:{claim.queue}"))
 
