@@ -305,7 +305,7 @@ class Store:
             self.line_up(self.jobs[id])
 
     def broadcast(self, owner: str, task: str) -> None:
-        self.add(task, f"@{owner}")
+        self.add(task, f"@{owner}").once = True
 
     def rival_claims(self) -> bool:
         """Another worker, which serves other queues and has room for other kinds, is woken or asks without a token."""
@@ -511,6 +511,8 @@ class Store:
             assert job.queue[0] != "@" or kind in ("interrupted", "crashed"), "a broadcast goes back"
             self.line_up(job)
         else:
+            left_out = kind == "cancelled" and job.queue[0] == "@" and job.id not in self.cancelled
+            assert not left_out or self.world.core.worker.phase != "working", "a broadcast is not run"
             self.end(job)
 
     def register(self, args: dict[str, Any]) -> Any:

@@ -368,6 +368,23 @@ def test_a_worker_has_one_name_at_all_shards_though_one_refuses_it_at_first() ->
     assert len(world.core.worker.names) == 1
 
 
+def test_a_broadcast_waits_for_a_runner_beside_free_ones_of_another_kind() -> None:
+    """It was cancelled: as a job that starts at most once it was to wait for no runner, and cannot go back."""
+    world = made(("process", "thread"), processes=1, threads=1)
+    world.store.add("process-task", "a")
+    world.calm()
+    broadcast(world)
+    (*_, job) = world.store.jobs.values()
+    job.task = "process-task"
+    world.turn()
+    world.calm()
+    assert world.core.local_queues.waiting == 1
+    assert world.end("succeeded")
+    world.turn()
+    world.calm()
+    assert (job.state, job.starts) == ("running", 1)
+
+
 def test_a_worker_that_stops_asks_for_no_outputs() -> None:
     """It waited for them until its lease was over, where the store did not answer any more."""
     world = made(threads=2)

@@ -94,12 +94,10 @@ class LocalQueues:
         changed, assignment.changed = assignment.changed, set()
         for place in changed:
             handle = place.handle
-            while (
-                handle is not None
-                and place.line
-                and handle.open
-                and assignment.fits(handle, place.line[0][0].task, now, alone=place.line[0][0].crashes > 0)
-            ):
+            while handle is not None and place.line and handle.open:
+                first = place.line[0][0]
+                if not assignment.fits(handle, first.task, now, alone=first.crashes > 0 or first.once):
+                    break
                 waiting = self._next(place)
                 if may_start(waiting):
                     start = Attempt(*waiting, handle, place)

@@ -153,7 +153,8 @@ class Placement:
             if working:
                 # Of an order no other job runs, so that any runner will do. A broadcast cannot go back to the server,
                 # where no other worker would run it.
-                waits = claim.queue[0] == "@" or (claim.key and not is_ordered(claim.id))
+                broadcast = claim.queue[0] == "@"
+                waits = broadcast or (claim.key and not is_ordered(claim.id))
                 suspect = claim.crashes > 0
                 # One that may start at most once is not sent ahead: a killed worker would end it before its start.
                 alone = suspect or claim.once
@@ -161,7 +162,7 @@ class Placement:
                     handle = self._supply.isolated(kind)
                 elif not waits:
                     handle = assignment.choose(kind, claim.task, now, alone=alone)
-                elif claim.lane or claim.once or limited:
+                elif not broadcast and (claim.lane or claim.once or limited):
                     # It holds its limits, so it waits for no runner: others of the limits would wait for that one, too.
                     handle = assignment.choose_by_place(kind, claim, now, alone=alone)
                 elif self._local_queues.add((claim, plan), kind):
