@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.model.ended import Ended, RateRefused
+from headrace.model.ended import Ended, RateRefused, Released
 from headrace.model.job import Claim
 from headrace.model.options import Kind
 from headrace.protocol.limit_verbs import GateAnswer, keep_hold, release_hold, take_limits
@@ -327,19 +327,19 @@ class AwayLimits:
         # Every job of another shard than home passes here.
         for end in ends if self._holds else ():
             if (hold := self._holds.pop(end.claim.number, None)) is not None:
-                self._release(hold, end.ended, unused=end.ended.kind == "released")
+                self._release(hold, end.ended)
 
     def add_spent(self, number: int, spent: Iterable[tuple[str, int]]) -> None:
         if (hold := self._holds.get(number)) is not None:
             for limit, units in spent:
                 hold.spent[limit] += units
 
-    def _release(self, hold: _Hold, ended: Ended | None = None, *, unused: bool) -> None:
+    def _release(self, hold: _Hold, ended: Ended) -> None:
+        back = hold.claim.cost if ended.kind == "released" else 0
         for gate in hold.gates:
             limit = gate.partition(":")[0]
             refused = ended.delay if isinstance(ended, RateRefused) and ended.limit == limit else -1
             spent, since = hold.spent[limit], hold.since
-            back = hold.claim.cost if unused else 0
             self._releases.append(release_hold(self._home.keys, limit, gate, hold.holder, spent, since, refused, back))
 
     def _take(self, claim: Claim, now: float) -> Step:
@@ -354,7 +354,7 @@ class AwayLimits:
         until, keep_at = (sent + self._lease, sent + self._lease * KEEP) if reply.gates else (NEVER, NEVER)
         hold = _Hold(claim, holder, reply.gates, reply.now, until, keep_at, Counter())
         if reply.held and not waits:
-            self._release(hold, unused=True)
+            self._release(hold, Released())
         elif reply.held:
             self._holds[claim.number] = hold
             self.ready.append(claim)
