@@ -44,20 +44,18 @@ class Core:
         self.incarnations = tuple(Incarnation(worker, one, pool, self.local_queues, self._turns) for one in keys)
         self.incarnation = self.incarnations[0]
         self._handlers = self._make_handlers()
-        if self._turns is None:
-            self._handlers |= self.incarnation.handlers
-        self._holds = AwayLimits(worker, self.incarnation.desk)
-        if self._turns is not None:
-            pool.on_spent = self._holds.add_spent
         for one in self.incarnations:
             one.control.on_stop = lambda: self._drain(now=False)
             one.control.on_quiet = self._quiet
-        for one in self.incarnations if self._turns else ():
-            one.placement.in_time, one.control.on_resize = self._in_time, self._on_resize
-            if one is self.incarnation:
-                one.holds = self._holds
-            else:
-                one.placement.away, one.endings.on_ends = self._holds, self._holds.ended
+        holds = self._holds = AwayLimits(worker, self.incarnation.desk)
+        if self._turns is None:
+            self._handlers |= self.incarnation.handlers
+        else:
+            pool.on_spent, self.incarnation.holds = holds.add_spent, holds
+            for one in self.incarnations:
+                one.placement.in_time, one.control.on_resize = self._in_time, self._on_resize
+            for one in self.incarnations[1:]:
+                one.placement.away, one.endings.on_ends = holds, holds.ended
         # Why what still runs at the end is stopped.
         self._stopped_for = TIME_OVER
         # What ended the worker, if it does not leave in order.
