@@ -268,10 +268,6 @@ def test_what_has_ended_never_starts_again_where_only_the_store_forgets(part: in
         play_named(number, 3 if number % 2 else 1, alone=True)
 
 
-def test_a_worker_of_several_shards_that_has_left_sleeps_until_its_runners_end() -> None:
-    play_named(9920, 3)
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("shards", [1, 3])

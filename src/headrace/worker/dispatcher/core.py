@@ -130,8 +130,7 @@ class Core:
         own = min(self.worker.timers.next(self.worker.now), self._limits.next)
         if self._turns is None:
             return min(own, self.incarnation.next)
-        # A worker that has left exchanges nothing, so that nothing moves `due`.
-        return min(own, *[one.next if one.stirred or self.left else one.due for one in self.incarnations])
+        return min(own, *[one.next if one.stirred else one.due for one in self.incarnations])
 
     def check_vitals(self, now: float) -> tuple[int, float, float]:
         """See :class:`Vitals`. Of several shards one suffices that answers; the first lease that is kept and ends."""
