@@ -364,6 +364,26 @@ def test_a_worker_has_one_name_at_all_shards_though_one_refuses_it_at_first() ->
     assert len(world.core.worker.names) == 1
 
 
+def test_a_worker_says_anew_what_it_is_where_the_store_may_have_forgotten_it() -> None:
+    """After a failover a quiet worker was shown as one that works, and one that was resized with its old size."""
+    world = made(threads=1)
+    world.mail("scale:thread:3")
+    world.mail("quiet")
+    world.turn()
+    world.calm()
+    assert world.cut()
+    world.turn()
+    assert world.connect()
+    world.turn()
+    said = list[str]()
+    while world.store_acts():
+        said += [str(call.args) for call, _ in world.inflight if call.script.name == "renew"]
+        world.store_answers()
+        world.turn()
+    assert len(said) == 1
+    assert all(word in said[0] for word in ("quiet", "thread:3", "runner_facts"))
+
+
 def test_a_broadcast_waits_for_a_runner_beside_free_ones_of_another_kind() -> None:
     """It was cancelled: as a job that starts at most once it was to wait for no runner, and cannot go back."""
     world = made(("process", "thread"), processes=1, threads=1)

@@ -164,8 +164,10 @@ class Incarnation:
             self.growth.restart()
             self._requests.forget(*GROWTH)
             self._requests.send_first([*self._reconciler.outrun(self.renewal.promise), self._reconciler.check()])
-            # Mail that came meanwhile is lost: that a job was cancelled, or a queue resumed.
-            self.renewal.renew_soon()
+            # Mail that came meanwhile is lost: that a job was cancelled, or a queue resumed. And the store may have
+            # forgotten what this worker told of itself, such as that it claims no more.
+            self._report.begin()
+            self.control.report_sizes()
             if self.holds is not None:
                 self.holds.keep_all()
 
