@@ -100,7 +100,7 @@ class Core:
             one.begin_turn()
         for event in happened:
             self._handlers[type(event)](event)
-            if claiming.unnoted and len(happened) > 1:
+            if len(happened) > 1:
                 claiming.note()
         if worker.phase == "left":
             self._supply.dismiss_idle()
@@ -190,8 +190,7 @@ class Core:
         one = self.incarnations[event.shard]
         one.stirred = True
         one.handlers[type(event.event)](event.event)
-        if one.claiming.unnoted:
-            one.claiming.note()
+        one.claiming.note()
 
     def _on_resize(self) -> None:
         for one in self.incarnations:

@@ -92,8 +92,7 @@ class Incarnation:
 
     def begin_turn(self) -> None:
         self.awoken = False
-        if self.claiming.unnoted:
-            self.claiming.note()
+        self.claiming.note()
         if self.claiming.arrivals:
             self.stirred = True
             self.claiming.hand_out()

@@ -147,8 +147,7 @@ class Renewal:
         self.gone, self._doubts = False, 0
         self.lease_until = sent + self._lease
         # At once, since the first renewal tells what else is due in this store.
-        self.renew_soon()
-        self.at = sent
+        self.at, self._asks_ticks = sent, True
 
     def call(self, now: float) -> Call[consume.Renewed]:
         self.at = now + self._lease * RENEW
