@@ -4,7 +4,7 @@ Each order is a world of its own (kinds, sizes, queues, weights, strategies) and
 come, end, retry and are cancelled, limits hold some of them back, and some wait for outputs; requests are served late,
 connections are cut before and after the store has acted, and the store forgets its last moments; another worker takes
 jobs and wake-up tokens; runners start, die and are recycled; queues are paused; the worker is resized, loses its lease
-and is drained, at the end or amid all this; a shard falls silent, for ever or for a while.
+and is drained, at the end or before; a shard falls silent, for ever or for a while.
 A failure names the number of its order, with which ``play`` plays it again.
 """
 
