@@ -511,7 +511,8 @@ class Store:
             assert job.queue[0] != "@" or kind in ("interrupted", "crashed"), "a broadcast goes back"
             self.line_up(job)
         else:
-            left_out = kind == "cancelled" and job.queue[0] == "@" and job.id not in self.cancelled
+            # A suspect gets a runner of its own, or none. The real store ends a broadcast that crashed.
+            left_out = kind == "cancelled" and job.queue[0] == "@" and not (job.crashes or job.id in self.cancelled)
             assert not left_out or self.world.core.worker.phase != "working", "a broadcast is not run"
             self.end(job)
 
