@@ -513,7 +513,9 @@ class Store:
         else:
             # A suspect gets a runner of its own, or none. The real store ends a broadcast that crashed.
             left_out = kind == "cancelled" and job.queue[0] == "@" and not (job.crashes or job.id in self.cancelled)
-            assert not left_out or self.world.core.worker.phase != "working", "a broadcast is not run"
+            # Nor does a worker run it that stops, or whose lease could not be kept.
+            fenced = any("lease" in line for line in self.world.log)
+            assert not left_out or fenced or self.world.core.worker.phase != "working", "a broadcast is not run"
             self.end(job)
 
     def register(self, args: dict[str, Any]) -> Any:
