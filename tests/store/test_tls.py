@@ -66,7 +66,7 @@ def test_it_may_ask_for_a_certificate(tcp: Server, use: Callable[..., None]) -> 
         url = f"rediss://localhost:{port}/0?ssl_ca_certs={AUTHORITY}"
         use(f"{url}&{CLIENT}")
         with pytest.raises(StoreUnavailable, match=r"does it ask for a client's certificate.*ssl_certfile="):
-            use(url, 1.0)
+            use(url, 4.0)
 
 
 def test_a_connection_that_was_cut_is_no_sign_of_a_missing_certificate_where_there_is_one() -> None:
