@@ -39,6 +39,7 @@ from headrace.protocol import consume, overviews
 from headrace.protocol.index_pages import read_causes
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.protocol.operations import JobFilter, tell_stacks, told
+from headrace.store.reach import Reach
 from headrace.testing import violations
 from tests.dashboard.asking import ask, operator
 from tests.deadline import eventually
@@ -620,6 +621,34 @@ def test_shards_that_were_silent_one_after_the_other_are_left_out_together(
             assert app.client.left_out == [1, 2]
         finally:
             os.kill(other.pid, signal.SIGCONT)
+
+
+def test_a_silent_server_of_several_shards_is_waited_for_once(
+    new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its shards was waited for in turn; and a new program waited once more for home to name the store."""
+    asked = list[str]()
+    give_up_or_wait = Reach.give_up_or_wait
+
+    def noted(self: Reach, *told: Any) -> float:
+        asked.append(self.place)
+        return give_up_or_wait(self, *told)
+
+    server = new_server()
+    with Headrace(f"{server.url}?shards=3", timeout=20) as app:
+        one_a_shard(add(app))
+    monkeypatch.setattr(Reach, "give_up_or_wait", noted)
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        with Headrace(f"{server.url}?shards=3", timeout=0.5) as app:
+            for _ in range(2):
+                with pytest.raises(StoreUnavailable):
+                    app.jobs.count("ready")
+            with pytest.raises(StoreUnavailable):
+                app.queues["default"].pause()
+            assert len({*asked}) == 1
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
 
 
 def test_a_new_store_is_made_whichever_shard_answers_first(new_server: Callable[..., Server]) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -134,9 +135,13 @@ def shards(session: Session) -> None:
     A store has one shard unless its URL or the setting shards says otherwise. On a cluster the command shows the node
     of each, and where some nodes have more than others, the server's command that moves one.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     with session.view(hide=True) as app:
         store = app.store
-        rows = [_facts(store, n) for n in range(app.client.count)]
+        # All at once: one that is silent is waited for.
+        with ThreadPoolExecutor(app.client.count) as threads:
+            rows = [*threads.map(partial(_facts, store), range(app.client.count))]
     if session.output.documents(rows):
         return
     heads = ("shard", "server", ">slot", ">ready", ">running", ">oldest wait", ">workers")
@@ -157,7 +162,8 @@ def shards(session: Session) -> None:
             f"MIGRATESLOTS SLOTSRANGE {slots[most]} {slots[most]} NODE ID"
         )
     if silent := [str(row["shard"]) for row in rows if row["workers"] is None]:
-        session.output.remark(f"shard {', '.join(silent)} does not answer; the others go on")
+        rest = "; the others go on" if len(silent) < len(rows) else ""
+        session.output.remark(f"no answer from shard {', '.join(silent)}{rest}")
 
 
 def _facts(store: Any, shard: int) -> dict[str, Any]:

@@ -74,6 +74,12 @@ class Reach:
         return [(part.target, part.keys) for part in self.parts]
 
     @property
+    def server(self) -> object:
+        """Which server has this shard, as far as is known."""
+        slots = self.target.slots
+        return self.target.shown if slots is None else slots.known(self.keys.prefix) or self
+
+    @property
     def kept_store_id(self) -> str:
         return self.store_id if self._greeted else ""
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -188,10 +188,14 @@ def _only(values: list[Any]) -> Any:
 class _Trip:
     """Calls of one round trip, by shard. A merged read is sent to no shard that was away a moment ago."""
 
-    def __init__(self, store: ShardedStore | AsyncShardedStore, calls: Sequence[Call[Any]]) -> None:
+    def __init__(
+        self, store: ShardedStore | AsyncShardedStore, calls: Sequence[Call[Any]], silent: StoreUnavailable | None
+    ) -> None:
         parts: list[Store | AsyncStore] = store.parts
         router = ShardRouter([part.keys for part in parts])
-        self._parts, self._away = parts, store.away
+        self._store, self._parts = store, parts
+        # Servers that did not answer during this trip: home, as it was to name the store.
+        self._silent: dict[object, StoreUnavailable] = {} if silent is None else {parts[0].server: silent}
         self._asked = [router.asked(call) for call in calls]
         self._failed: dict[int, StoreUnavailable] = {}
         self.found: dict[int, list[Any]] = {}
@@ -209,20 +213,21 @@ class _Trip:
         for part in parts:
             part.revive = store.revive
 
-    def failed(self, shard: int, error: StoreUnavailable) -> None:
-        self._failed[shard] = error
-        self.leave_out(shard)
+    def in_vain(self, shard: int) -> bool:
+        """Whether the shard's server did not answer for another one: each would wait as long, one after the other."""
+        error = self._silent.get(self._parts[shard].server)
+        if error is not None:
+            self.failed(shard, error)
+        return error is not None
 
-    def leave_out(self, shard: int) -> None:
-        if self._away.get(shard, 0.0) < monotonic():
-            text = "shard %d (%s) is away: lists and sums are those of the other shards"
-            log.warning(text, shard, self._parts[shard].target.shown, extra={"code": "store.shard_away"})
-        self._away[shard] = monotonic() + AWAY
+    def failed(self, shard: int, error: StoreUnavailable) -> None:
+        self._failed[shard] = self._silent[self._parts[shard].server] = error
+        _leave_out(self._store, shard)
 
     def values(self) -> list[Any]:
         """Raises StoreUnavailable: a shard that is away was asked for something that the others do not have."""
         # Threads ask one shard after the other: the first that was silent must not be asked by the next call.
-        self._away |= dict.fromkeys(self._failed, monotonic() + AWAY)
+        self._store.away |= dict.fromkeys(self._failed, monotonic() + AWAY)
         answers = {shard: iter(values) for shard, values in self.found.items()}
         told = list[Any]()
         for one in self._asked:
@@ -233,6 +238,25 @@ class _Trip:
         return told
 
 
+def _leave_out(store: ShardedStore | AsyncShardedStore, shard: int) -> None:
+    if store.away.get(shard, 0.0) < monotonic():
+        text = "shard %d (%s) is away: lists and sums are those of the other shards"
+        log.warning(text, shard, store.parts[shard].target.shown, extra={"code": "store.shard_away"})
+    store.away[shard] = monotonic() + AWAY
+
+
+@contextmanager
+def _left_out_if_cut(store: AsyncShardedStore, shard: int) -> Generator[None]:
+    """Around a call whose caller may give up: the next one must not wait in vain, too."""
+    began = monotonic()
+    try:
+        yield
+    except asyncio.CancelledError:
+        if monotonic() > began + SILENCE:
+            _leave_out(store, shard)
+        raise
+
+
 def _parts(kind: type[R], urls: Sequence[str], settings: Settings, number: str) -> list[R]:
     parts = [kind(url, settings, shard, number) for shard, url in enumerate(urls)]
     for part, url in zip(parts, urls, strict=True):
@@ -240,8 +264,8 @@ def _parts(kind: type[R], urls: Sequence[str], settings: Settings, number: str) 
     return parts
 
 
-def _unnamed(parts: Sequence[Reach]) -> bool:
-    return parts[1].store_id == ""
+def _unnamed(store: ShardedStore | AsyncShardedStore) -> bool:
+    return store.parts[1].store_id == "" and store.away.get(0, 0.0) < monotonic()
 
 
 def _name(parts: Sequence[Reach]) -> None:
@@ -258,9 +282,10 @@ class ShardedStore(Store):
         self.away = away
 
     def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:  # noqa: ARG002 - the trip decides
-        trip = _Trip(self, calls)
-        self._meet()
+        trip = _Trip(self, calls, self._meet())
         for shard, sent in trip.sent.items():
+            if trip.in_vain(shard):
+                continue
             try:
                 trip.found[shard] = self.parts[shard].run_all(sent, trip.hasty)
             except StoreUnavailable as error:
@@ -268,11 +293,15 @@ class ShardedStore(Store):
         self.round_trips = sum(part.round_trips for part in self.parts)
         return trip.values()
 
-    def _meet(self) -> None:
-        if _unnamed(self.parts):
-            with suppress(StoreUnavailable):
+    def _meet(self) -> StoreUnavailable | None:
+        if _unnamed(self):
+            try:
                 self.parts[0].run(self.parts[0].greeting())
+            except StoreUnavailable as error:
+                _leave_out(self, 0)
+                return error
             _name(self.parts)
+        return None
 
     def run_at(self, shard: int, call: Call[T]) -> T:
         self._meet()
@@ -293,28 +322,31 @@ class AsyncShardedStore(AsyncStore):
         self.away = away
 
     async def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:  # noqa: ARG002 - as above
-        trip = _Trip(self, calls)
-        if _unnamed(self.parts):
-            with suppress(StoreUnavailable):
-                await self.parts[0].run(self.parts[0].greeting())
-            _name(self.parts)
-
-        began = monotonic()
+        trip = _Trip(self, calls, await self._meet())
 
         async def ask(shard: int, sent: list[Call[Any]]) -> None:
+            if trip.in_vain(shard):
+                return
             try:
-                trip.found[shard] = await self.parts[shard].run_all(sent, trip.hasty)
+                with _left_out_if_cut(self, shard):
+                    trip.found[shard] = await self.parts[shard].run_all(sent, trip.hasty)
             except StoreUnavailable as error:
                 trip.failed(shard, error)
-            except asyncio.CancelledError:
-                # Its caller waits no longer: the next one must not wait in vain, too.
-                if monotonic() > began + SILENCE:
-                    trip.leave_out(shard)
-                raise
 
         await asyncio.gather(*(ask(shard, sent) for shard, sent in trip.sent.items()))
         self.round_trips = sum(part.round_trips for part in self.parts)
         return trip.values()
+
+    async def _meet(self) -> StoreUnavailable | None:
+        if _unnamed(self):
+            try:
+                with _left_out_if_cut(self, 0):
+                    await self.parts[0].run(self.parts[0].greeting())
+            except StoreUnavailable as error:
+                _leave_out(self, 0)
+                return error
+            _name(self.parts)
+        return None
 
     async def close(self) -> None:
         for part in self.parts:
