@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.limit_rules import NO_LIMITS, Concurrency, LimitRule
+from headrace.model.limit_rules import NO_LIMITS, Concurrency, DeclaredLimits, LimitRule, task_row
 from headrace.protocol import consume
 from headrace.protocol.limit_verbs import declare_limits
 from tests.scripts.limited_stage import LEASE, change, declare, gate, put
-from tests.scripts.stage import Stage
+from tests.scripts.stage import SECOND, Stage
 
 TWO, FIVE, NINE = (LimitRule("api", concurrency=Concurrency(n)) for n in (2, 5, 9))
 
@@ -93,6 +93,18 @@ def test_the_same_numbers_change_nothing(stage: Stage) -> None:
     assert stage.client.hgetall(stage.keys("limit:api")) == before
     assert not [name for name in stage.members("timers") if name.startswith("lanes:")]
     assert not stage.client.hexists(stage.keys("superseded"), "limit:api")
+
+
+def test_a_server_that_was_away_brings_no_numbers_of_old_code_back(stage: Stage) -> None:
+    """All leases are over, and each worker may come back; old code asks again each ten seconds."""
+    declare(stage, {"call": [TWO]}, "old")
+    declare(stage, {"call": [FIVE]}, "new")
+    stage.now += LEASE + SECOND
+    ours = DeclaredLimits([("api", TWO.fields)], ["task:call", task_row([TWO], ["account", "n"], {})])
+    again = declare_limits(stage.keys, "old", ["call"], ours)
+    assert (stage.run(again), most(stage)) == (1, 5)
+    assert stage.run(consume.reclaim(stage.keys, "new", True, 10, 0)) == ("done", 0)
+    assert (stage.run(again), most(stage)) == (0, 2)
 
 
 def test_what_an_incarnation_says_that_is_gone_is_not_heard(stage: Stage) -> None:

@@ -57,6 +57,17 @@ def test_old_code_does_not_come_back_beside_new_code(stage: Stage) -> None:
     assert put(stage, row(fingerprint="f2"), owner="newest") == ["changed"]
 
 
+def test_a_server_that_was_away_brings_no_old_code_back(stage: Stage) -> None:
+    """All leases are over, and each worker may come back."""
+    for owner, fingerprint in (("old", "f1"), ("new", "f2")):
+        stage.register(owner, 15 * SECOND)
+        put(stage, row(fingerprint=fingerprint), owner=owner)
+    stage.now += 16 * SECOND
+    assert put(stage, row(fingerprint="f1"), owner="old") == ["superseded"]
+    assert stage.run(consume.reclaim(stage.keys, "new", True, 10, 0)) == ("done", 0)
+    assert put(stage, row(fingerprint="f1"), owner="old") == ["changed"]
+
+
 def test_a_worker_that_is_gone_declares_nothing(stage: Stage) -> None:
     """A call that the server gets late, after the worker has retired, would leave a key that nothing ends."""
     stage.register()

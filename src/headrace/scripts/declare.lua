@@ -25,8 +25,9 @@ local function says(owner, what, mark)
   return said == mark or mark == '' and not said and task and redis.call('HEXISTS', known_by .. owner, task) == 1
 end
 
+-- Others count until they are reclaimed: a server that was away ends all leases, and old code may be the first back.
 local function said_by_others(owner, what, mark)
-  for _, other in ipairs(redis.call('ZRANGE', owners, '(' .. now, '+inf', 'BYSCORE')) do
+  for _, other in ipairs(redis.call('ZRANGE', owners, '(0', '+inf', 'BYSCORE')) do
     if other ~= owner and says(other, what, mark) then return true end
   end
   return false

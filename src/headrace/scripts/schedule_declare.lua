@@ -8,11 +8,12 @@
 --         or by a run-time one) | gone (the incarnation is)
 local words, changed, newer, others = {}, false, false, nil
 
--- The live workers that go on claiming, beside the one that asks.
+-- The workers that go on claiming, beside the one that asks. They count until they are reclaimed: a server that was
+-- away ends all leases, and old code may be the first back.
 local function working()
   if others then return others end
   others = {}
-  for _, other in ipairs(redis.call('ZRANGE', owners, '(' .. now, '+inf', 'BYSCORE')) do
+  for _, other in ipairs(redis.call('ZRANGE', owners, '(0', '+inf', 'BYSCORE')) do
     if other ~= owner and redis.call('HEXISTS', about .. other, 'draining') == 0 then others[#others + 1] = other end
   end
   return others
