@@ -175,6 +175,20 @@ def test_a_follower_waits_for_all_starts(stage: Stage, kind: str) -> None:
     assert only(stage).id == follower
 
 
+def test_the_newest_arguments_follow_a_job_that_waits_for_its_retry(stage: Stage) -> None:
+    """The job that waited got them, and its follower ran last, with older ones."""
+    one(stage, LATEST)
+    claim = only(stage)
+    follower = one(stage, LATEST)
+    stage.end(claim, "retry", b"{}", SECOND)
+    becomes(stage, LATEST, follower)
+    assert stage.record(claim.id)["args"] != NEW
+    stage.now += SECOND
+    stage.run(consume.promote(stage.keys, 10))
+    stage.end(only(stage))
+    assert only(stage).args == NEW
+
+
 def test_a_follower_that_is_cancelled_leaves_the_name(stage: Stage) -> None:
     one(stage, LATEST)
     claim = only(stage)

@@ -50,7 +50,8 @@ CLASHES.replace = function(c, id, name, args, head)
 end
 CLASHES.latest = function(c, id, name, args, head)
   local timed = not c.f or c.f.state == 'running' and redis.call('PTTL', unique .. name) > 0
-  if timed or c.f.state ~= 'running' then return CLASHES.replace(c, id, name, args, head) end
+  -- One that follows is the last to run, also where the first waits for its retry.
+  if timed or c.f.state ~= 'running' and not c.follower then return CLASHES.replace(c, id, name, args, head) end
   return follow(c, id, name, args, head)
 end
 CLASHES.cancel = function(c, id, name, args, head)
