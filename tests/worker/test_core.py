@@ -384,6 +384,21 @@ def test_a_worker_says_anew_what_it_is_where_the_store_may_have_forgotten_it() -
     assert all(word in said[0] for word in ("quiet", "thread:3", "runner_facts"))
 
 
+def test_a_worker_declares_anew_what_the_store_may_have_forgotten() -> None:
+    """After a failover that remembered the worker, and not its limits, these were declared no more."""
+    world = made(threads=1)
+    assert world.cut()
+    world.turn()
+    assert world.connect()
+    world.turn()
+    said = list[str]()
+    while world.store_acts():
+        said += [call.script.name for call, _ in world.inflight]
+        world.store_answers()
+        world.turn()
+    assert said.count("limit_declare") == 1
+
+
 def test_a_broadcast_waits_for_a_runner_beside_free_ones_of_another_kind() -> None:
     """It was cancelled: as a job that starts at most once it was to wait for no runner, and cannot go back."""
     world = made(("process", "thread"), processes=1, threads=1)

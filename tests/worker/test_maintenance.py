@@ -337,6 +337,14 @@ def test_what_other_code_has_replaced_is_declared_again() -> None:
     assert {"limit_declare", "schedule_declare"} <= set(names(made, 112 + AGAIN))
 
 
+def test_what_the_server_may_have_forgotten_is_declared_again() -> None:
+    made = maintenance(schedules=[("nightly", "f1", [])])
+    renewed(made, 100)
+    assert {"limit_declare", "schedule_declare"}.isdisjoint(names(made, 101))
+    made.declare_anew(102)
+    assert {"limit_declare", "schedule_declare"} <= set(names(made, 102))
+
+
 def test_ready_jobs_are_counted_once_a_minute_by_the_servers_clock() -> None:
     worker, found = worker_state({}, lease=LEASE), list[tuple[Mapping[str, int], float, bool]]()
     worker.sample = lambda sizes, at, is_first: found.append((sizes, at, is_first))

@@ -164,7 +164,8 @@ class Incarnation:
             self._requests.forget(*GROWTH)
             self._requests.send_first([*self._reconciler.outrun(self.renewal.promise), self._reconciler.check()])
             # Mail that came meanwhile is lost: that a job was cancelled, or a queue resumed. And the store may have
-            # forgotten what this worker told of itself, such as that it claims no more.
+            # forgotten what this worker told of itself, such as that it claims no more, and what its code declares.
+            self.maintenance.declare_anew(self._worker.now)
             self._report.begin()
             self.control.report_sizes()
             if self.holds is not None:

@@ -465,6 +465,11 @@ class Maintenance:
         self.ticks.begin(owner, sent)
         self.renewal.begin(sent)
 
+    def declare_anew(self, now: float) -> None:
+        """The server may have forgotten what the code declares, and remember the worker."""
+        self.ticks.declare_anew(now)
+        self.limits.at = now
+
     @property
     def next(self) -> float:
         return min(map(_at, self._all))
