@@ -473,6 +473,37 @@ def test_a_member_that_leaves_runs_its_exit_handlers(make: Make, up: Up, how: st
     eventually(lambda: path.exists() and set(path.read_text().split()) == pids, 20)
 
 
+NO_DESCRIPTORS = """
+import os, resource, signal
+from headrace import Pool
+from tests.deadline import eventually
+from tests.pool import chores
+
+if __name__ == "__main__":
+    pool = Pool(1, kind="process", restarts=2)
+    pool.wait_ready(60)
+    few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, most))
+    os.kill(pool.stats().members[0].pid, signal.SIGKILL)
+    eventually(lambda: pool.stats().broken, 60)
+    print(pool.stats().broken)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, most))
+    eventually(lambda: not pool.stats().broken, 60)
+    print(pool.call(chores.double, 1, timeout=60))
+    pool.shutdown()
+"""
+
+
+def test_a_member_that_finds_no_descriptors_is_started_later(root: Path, tmp_path: Path) -> None:
+    """Its thread ended, so it never came back, and calls waited for it for ever."""
+    (tmp_path / "commands.py").write_text(NO_DESCRIPTORS)
+    environ = {**os.environ, "PYTHONPATH": str(root)}
+    command = [sys.executable, str(tmp_path / "commands.py")]
+    run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=200, check=False)
+    assert "Too many open files; members keep dying" in run.stdout, run.stderr
+    assert run.stdout.endswith("\n2\n"), run.stderr
+
+
 def test_a_stop_while_members_start_ends_them(kind: str) -> None:
     pool = Pool(3, kind=kind)  # type: ignore[arg-type]
     pool.stop(0)

@@ -281,11 +281,12 @@ class ProcessBody:
         return False
 
     def _incarnation(self) -> str:
-        (sock, its_sock), (leash, its_leash) = socket.socketpair(), socket.socketpair()
-        self._ours = (sock, leash)
-        # The leash is let go of last: a process that leaves in order is not to be killed for it.
-        with leash, sock:
+        with contextlib.ExitStack() as ends:
             try:
+                # The leash is let go of last: a process that leaves in order is not to be killed for it.
+                leash, its_leash = map(ends.enter_context, socket.socketpair())
+                sock, its_sock = map(ends.enter_context, socket.socketpair())
+                self._ours = (sock, leash)
                 process = born(f"{self._owner.name}-{self._member.id}", its_sock, its_leash, self._start)
             except (OSError, EOFError, RuntimeError) as error:
                 return f"it could not be started: {type(error).__name__}: {error}"
