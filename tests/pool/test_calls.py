@@ -593,6 +593,25 @@ def test_a_callback_may_use_the_pool(make: Make, kind: str) -> None:
     eventually(lambda: results == [4], 20)
 
 
+def test_a_callback_that_raises_the_exit_of_its_call_ends_no_member(make: Make, kind: str, blocks: Blocks) -> None:
+    pool, told = make(1, kind=kind), list[Any]()
+    _, release = blocks.hold(pool)
+    calls: list[Any] = [pool.submit(chores.leave), pool.submit(chores.double, 1, timeout=0.01)]
+    for call in calls:
+        call.add_done_callback(lambda done: done.result())
+        call.add_done_callback(lambda _: sys.exit(1))
+        call.add_done_callback(told.append)
+    # The watch has ended the second one, and must live on to end others.
+    assert isinstance(calls[1].exception(60), WaitTimeout)
+    late = pool.submit(chores.double, 1, timeout=0.01)
+    assert isinstance(late.exception(60), WaitTimeout)
+    release.touch()
+    assert isinstance(calls[0].exception(60), SystemExit)
+    assert pool.call(chores.double, 1, timeout=60) == 2
+    assert told == calls[::-1], "the callbacks behind it are called"
+    assert pool.stats().members[0].restarts == 0
+
+
 def test_a_closed_pool_refuses_by_name(make: Make, kind: str) -> None:
     pool = make(1, kind=kind, name="kitchen")
     pool.shutdown()

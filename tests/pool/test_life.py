@@ -268,6 +268,18 @@ def test_callbacks_are_told_of_the_life_of_a_pool(make: Make, up: Up) -> None:
     assert late.lines == [death, ("member", 0)]
 
 
+def test_a_callback_that_exits_is_told_of_what_comes(make: Make, up: Up) -> None:
+    told = list[tuple[Any, ...]]()
+
+    class Exits:
+        def on_member(self, *facts: Any) -> None:
+            told.append(facts)
+            sys.exit(1)
+
+    up(make(3, callbacks=[Exits()], name="kitchen"))
+    eventually(lambda: {member for _, member in told} == {0, 1, 2}, 20)
+
+
 def test_a_callback_that_knows_nothing_is_a_warning_at_the_start_and_an_error_later(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:

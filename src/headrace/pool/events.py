@@ -226,7 +226,7 @@ class Events:
             function, arguments = item
             try:
                 function(*arguments)
-            except Exception:
+            except BaseException:  # an exit would end this thread, and with it all that is told later
                 log.warning("%s: the callback %r failed", self._pool, function, exc_info=True)
 
 

@@ -24,7 +24,7 @@ from headrace.clock import monotonic
 from headrace.errors import PoolBroken, WaitTimeout
 from headrace.pool.events import Alert, Events, Overrun, PoolOptions
 from headrace.pool.scheduler import Scheduler, died, fail
-from headrace.pool.state import Call, Lease, Member, MemberBackend
+from headrace.pool.state import Call, Lease, Member, MemberBackend, PoolThread
 
 # Seconds between two looks at who holds leases.
 _LOOK = 0.25
@@ -77,7 +77,7 @@ class PoolWatch:
 
     def start(self) -> None:
         if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._watch, name=f"{self._name}-watch", daemon=True)
+            self._thread = PoolThread(target=self._watch, name=f"{self._name}-watch", daemon=True)
             self._thread.start()
         self._bell.put(False)
 

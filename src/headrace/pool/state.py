@@ -73,6 +73,10 @@ class Latch:
         return self.opened
 
 
+class PoolThread(Thread):
+    """A thread of a pool's own, which outlives whatever the callbacks of calls raise in it."""
+
+
 class MemberThread:
     """A thread of the pool's own, and its end: ``Thread.join`` takes a thread for ended whose waiting was cut short."""
 
@@ -80,7 +84,7 @@ class MemberThread:
         self._ended = Latch()
         self._live = live
         # A daemon, since the interpreter's end would wait for others before the pool is told to finish.
-        self.thread = Thread(target=self._run, name=name, daemon=True)
+        self.thread = PoolThread(target=self._run, name=name, daemon=True)
 
     def _run(self) -> None:
         try:
@@ -167,6 +171,16 @@ class Call(Future[T], Generic[T]):
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         self.watched = True
         super().add_done_callback(fn)
+
+    def _invoke_callbacks(self) -> None:
+        # As the base class does. But what a call raised, such as an exit, a callback may raise again.
+        for callback in self._done_callbacks:
+            try:
+                callback(self)
+            except BaseException as error:
+                if not isinstance(error, Exception) and not isinstance(current_thread(), PoolThread):
+                    raise
+                log.exception("a callback of %r failed", self)
 
     def begin(self) -> bool:
         """From here on it cannot be cancelled; False: it was, or has begun. Tells who waits for a cancelled call."""
