@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
 from headrace.protocol import consume, ticks
+from headrace.worker.dispatcher.declared_duties import TickDuty
 from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, told
 from tests.scripts.stage import SECOND, Stage
 
@@ -33,7 +36,7 @@ def test_what_no_live_worker_declares_is_orphaned_then_deleted(stage: Stage) -> 
     stage.now += 1
     walk(stage)
     assert [schedule(stage, name).state for name in "abc"] == ["orphaned", "active", "active"]
-    assert "a" not in stage.members("ticking")
+    assert stage.members("ticking")["a"] == stage.now + 7 * DAY
     # Its code comes back: it ticks from now on.
     stage.register("w3", 30 * DAY)
     put(stage, row("a"), owner="w3")
@@ -68,6 +71,32 @@ def test_an_orphaned_schedule_that_comes_back_makes_no_more_jobs_than_it_may(sta
         assert not schedule(stage).orphaned
         orphan(stage, f"w{n}")
         assert schedule(stage).orphaned
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_workers_without_schedules_delete_the_last_one(stage: Stage, ended: bool) -> None:
+    """They knew of no tick, so they did not walk: an orphaned schedule was listed for ever after the next deploy."""
+    stage.register("old", 60 * DAY)
+    put(stage, row(left=1), owner="old")
+    fire(stage)
+    if ended:
+        stage.now = FIRST
+        fire(stage)
+        stage.now += 8 * DAY
+        fire(stage)
+    stage.register("new", 60 * DAY)
+    stage.run(consume.retire(stage.keys, "old"))
+    for away in (20 * MINUTE, 20 * MINUTE, 8 * DAY):
+        stage.now += away
+        fire(stage)
+        duty = TickDuty(stage.keys, (), lambda *_: None)
+        duty.begin("new", 0.0)
+        renewed = stage.run(consume.renew(stage.keys, "new", 60 * DAY, ticks=True))
+        duty.learn(0.0, renewed.now, renewed.tick)
+        for call, _ in duty.steps(0.0):
+            stage.run(call)
+    assert stage.run(ticks.read_schedules(stage.keys)).count == 0
+    assert stage.members("ticking") == {}
 
 
 def test_a_paused_schedule_that_is_declared_stays_paused(stage: Stage) -> None:

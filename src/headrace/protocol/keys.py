@@ -65,7 +65,8 @@ key                    type    meaning, owner and end
 ``schedule:<name>``    hash    A schedule: its times, its jobs' form, its next ticks. Deleted by hand, 7 days after its
                                last tick, or when no worker declares it any more.
 ``ticks:<name>``       list    What became of the last 100 ticks of a schedule, as MessagePack. Ends with it.
-``ticking``            zset    Schedules that have a next tick, scored by when it is due. Empty means absent.
+``ticking``            zset    Schedules that have a next tick, scored by when it is due; and ended and orphaned ones,
+                               by when they are looked at. Empty means absent.
 ``limits``             zset    Names of limits, all with the score 0. Until they are deleted.
 ``limit:<limit>``      hash    Numbers of a limit, as the newest code declares them; how many ``overrides`` it has.
                                Until it is deleted.

@@ -49,8 +49,8 @@ end
 -- One that ended is shown for a while. Returns when its timer is due next, or nil.
 local function show(name, ended)
   if ended + SHOWN > now then return ended + SHOWN end
-  -- What code declares would come to be anew.
-  if redis.call('HGET', plan .. name, 'source') == 'code' then return nil end
+  -- What code declares would come to be anew; the walk deletes it when no code does.
+  if redis.call('HGET', plan .. name, 'source') == 'code' then return now + SHOWN end
   redis.call('ZREM', schedules, name)
   redis.call('UNLINK', plan .. name, history .. name)
   return nil
@@ -70,7 +70,7 @@ local function fire(name)
   -- As if no worker were there: the missed policy says what becomes of these ticks if its code comes back.
   if #due > 0 and f[8] == 'code' and not declared(name, f[9] or '', f[10]) then
     return standing(name, {f[8], f[9], f[10], unpack(redis.call('HMGET', plan .. name, 'undeclared',
-      'orphaned'))}) == 'waits' and now + WAIT or nil
+      'orphaned'))}) == 'waits' and now + WAIT or now + SHOWN
   end
   local rest, count = string.sub(f[1], at), {ran = 0}
   local ok, wrong = pcall(run_due, name, f, due, count)

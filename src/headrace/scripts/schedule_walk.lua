@@ -15,7 +15,10 @@ local function walk(name)
     'ended', 'seen', 'known', 'again_to')
   if not f[1] then return redis.call('ZREM', schedules, name) end
   if standing(name, f) == 'orphaned' then
-    if f[5] and now - tonumber(f[5]) >= SHOWN then
+    -- A worker that knows of no tick does not walk.
+    local ends = (f[5] or now) + SHOWN
+    if not f[6] and ends > now then return redis.call('ZADD', ticking, ends, name) end
+    if ends <= now then
       redis.call('ZREM', schedules, name)
       redis.call('UNLINK', plan .. name, history .. name)
     end
