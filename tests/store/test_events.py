@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,7 +14,10 @@ from headrace import Headrace
 from headrace.errors import OptionsError
 from headrace.model.activity import KINDS
 from headrace.model.job_record import cause_id
+from headrace.protocol.operations import tell
 from headrace.testing import Kit
+from tests.deadline import eventually
+from tests.servers import Server
 
 
 @pytest.fixture
@@ -62,6 +68,39 @@ def test_one_who_follows_hears_each_event_once(app: Headrace) -> None:
     assert [event.facts["queue"] for event in itertools.islice(again, 3)] == ["b", "c", "d"]
     all_of_them = app.events.follow(after="0")
     assert [event.facts["queue"] for event in itertools.islice(all_of_them, 2)] == ["a", "b"]
+
+
+def test_events_of_a_shard_that_was_silent_come_when_it_answers(new_server: Callable[..., Server]) -> None:
+    """The cursor had gone on with the other shards, past them."""
+    servers, seen = [new_server(tcp=True) for _ in range(2)], list[str]()
+    url = " ".join(server.tcp_url for server in servers)
+
+    def follow() -> None:
+        for event in app.events.follow(after="0"):
+            seen.append(event.facts["queue"])
+            if seen[-1] == "end":
+                return
+
+    def put(shard: int, queue: str) -> None:
+        fields = {"kind": "queue_paused", "queue": queue}
+        other.client.store.parts[shard].run(tell(other.client.shards[shard], "events", queue, fields))
+
+    with Headrace(url, timeout=2) as app, Headrace(url, timeout=60) as other:
+        other.queues["a"].pause()
+        follower = threading.Thread(target=follow, daemon=True)
+        follower.start()
+        eventually(lambda: "a" in seen, 60)
+        os.kill(servers[1].pid, signal.SIGSTOP)
+        eventually(lambda: app.client.left_out, 60)
+        os.kill(servers[1].pid, signal.SIGCONT)
+        put(1, "b")
+        put(0, "c")
+        eventually(lambda: "c" in seen, 60)
+        put(1, "d")
+        eventually(lambda: "d" in seen, 60)
+        put(0, "end")
+        follower.join(60)
+        assert sorted(seen) == ["a", "b", "c", "d", "end"]
 
 
 async def test_a_coroutine_follows_too(app: Headrace) -> None:

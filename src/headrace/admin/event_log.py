@@ -11,6 +11,7 @@ import difflib
 import inspect
 import os
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -28,9 +29,10 @@ from headrace.store.client import Client, Steps, then, twin, verb
 
 T = TypeVar("T")
 
-# Seconds between two looks of one who follows, and events that one look takes.
+# Seconds between two looks of one who follows, events that one look takes, and events that a shard keeps.
 EVERY = 1.0
 PIECE = 500
+KEPT = 10_000
 
 
 class EventLog:
@@ -67,7 +69,8 @@ class EventLog:
     def follow(self, kinds: Sequence[str] = (), *, after: str | None = None) -> Iterator[EventRecord]:
         """Give each event once, in order, as it happens; never ends.
 
-        It looks once a second. While the store is away it waits. One who keeps the id of the last event that was dealt
+        It looks once a second. While the store is away it waits. Of several shards the others go on, and events of one
+        that did not answer come when it does, behind newer ones. One who keeps the id of the last event that was dealt
         with, and goes on ``after`` it, misses none of the 10,000 that are kept.
 
         Args:
@@ -85,17 +88,16 @@ class EventLog:
         return self._follow(checked, place)
 
     def _follow(self, kinds: Sequence[str], place: str) -> Iterator[EventRecord]:
-        place = place or self.newest()
+        followed = _FollowedEvents(self._client, kinds, place or self.newest())
         while True:
             try:
-                piece = self._client.run(self._piece(kinds, place))
+                piece = self._client.run(followed.next_piece())
             except StoreUnavailable:
                 # It has waited for as long as a call does.
                 continue
-            for id, fields in piece.rows:
+            for id, fields in followed.new_rows(piece):
                 yield event_of(id, fields)
-            place = _place(piece, place)
-            if not piece.last:
+            if followed.at_end:
                 time.sleep(EVERY)
 
     def afollow(self, kinds: Sequence[str] = (), *, after: str | None = None) -> AsyncIterator[EventRecord]:
@@ -106,23 +108,56 @@ class EventLog:
     async def _afollow(self, kinds: Sequence[str], place: str) -> AsyncIterator[EventRecord]:
         import asyncio  # only a program with an event loop pays for it
 
-        place = place or await self.anewest()
+        followed = _FollowedEvents(self._client, kinds, place or await self.anewest())
         while True:
             try:
-                piece = await self._client.arun(self._piece(kinds, place))
+                piece = await self._client.arun(followed.next_piece())
             except StoreUnavailable:
                 continue
-            for id, fields in piece.rows:
+            for id, fields in followed.new_rows(piece):
                 yield event_of(id, fields)
-            place = _place(piece, place)
-            if not piece.last:
+            if followed.at_end:
                 await asyncio.sleep(EVERY)
-
-    def _piece(self, kinds: Sequence[str], place: str) -> Call[StreamPiece]:
-        return operations.told(self._client.keys, "events", PIECE, place, desc=False, kinds=kinds)
 
     apage = twin(page)
     anewest = twin(newest)
+
+
+class _FollowedEvents:
+    """How far one who follows is. A look that lacked a shard is made again when all answer.
+
+    Attributes:
+        at_end: no more were there at the last look.
+    """
+
+    def __init__(self, client: Client, kinds: Sequence[str], place: str) -> None:
+        self.at_end = False
+        self._client, self._kinds, self._place = client, kinds, place
+        # Where the first look began that lacked a shard, empty if none did; and what was given from there on.
+        self._lacked_at, self._given = "", OrderedDict[str, None]()
+        self._lacks = False
+
+    def next_piece(self) -> Call[StreamPiece]:
+        self._lacks = bool(self._client.left_out)
+        return operations.told(self._client.keys, "events", PIECE, self._place, desc=False, kinds=self._kinds)
+
+    def new_rows(self, piece: StreamPiece) -> list[tuple[str, dict[str, str]]]:
+        self._lacks = self._lacks or bool(self._client.left_out)
+        self.at_end = not piece.last
+        rows = [row for row in piece.rows if row[0] not in self._given]
+        if self._lacks:
+            self._lacked_at = self._lacked_at or self._place
+            self._given.update(dict.fromkeys(id for id, _ in rows))
+            # Older ones are not kept, so they are not read again.
+            while len(self._given) > KEPT * self._client.count:
+                self._given.popitem(last=False)
+        elif self._lacked_at:
+            self._place, self._lacked_at, self.at_end = self._lacked_at, "", False
+            return []
+        elif self.at_end:
+            self._given.clear()
+        self._place = piece.last or (piece.rows[-1][0] if piece.rows else self._place)
+        return rows
 
 
 def check_kinds(kinds: Sequence[str]) -> list[str]:
@@ -135,10 +170,6 @@ def check_kinds(kinds: Sequence[str]) -> list[str]:
             hint = f"did you mean {near[0]}?" if near else f"the kinds are {', '.join(KINDS)}"
             raise OptionsError(f"there are no events of kind {kind!r}: {hint}")
     return list(kinds)
-
-
-def _place(piece: StreamPiece, place: str) -> str:
-    return piece.last or (piece.rows[-1][0] if piece.rows else place)
 
 
 def _page(told: StreamPiece, read: Callable[[str, dict[str, str]], T]) -> Page[T]:
