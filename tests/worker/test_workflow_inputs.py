@@ -98,6 +98,20 @@ def test_what_did_not_succeed_or_is_gone_gives_nothing(inputs: Inputs) -> None:
     assert [msgspec.msgpack.decode(one.output) for one in fed] == [None, None]
 
 
+@pytest.mark.parametrize("state", ["failed", "running", "missing"])
+def test_a_parent_that_has_not_succeeded_is_read_again_for_the_next_child(inputs: Inputs, state: str) -> None:
+    """A workflow was retried, its node succeeded on another worker, and its child got nothing here, as before."""
+    store = Store(n1=out(state=state), n2=out(None, [1, 3], many=True), n3=out("three"))
+    inputs.add(claim(9, 1, 2))
+    store.serve(inputs)
+    assert taken(inputs) == [[None, [None, "three"]]]
+    store.outputs[node_id(FLOW, 1)] = out("one")
+    inputs.add(claim(9, 1, 2))
+    store.serve(inputs)
+    assert taken(inputs) == [["one", ["one", "three"]]]
+    assert store.asked[-1] == [node_id(FLOW, 1)], "what has succeeded stays as it is"
+
+
 def test_many_parents_are_read_in_pieces_and_a_reply_that_was_cut_is_asked_for_again(inputs: Inputs) -> None:
     many = 1200
     inputs.add(claim(2000, *range(1, many + 1)))

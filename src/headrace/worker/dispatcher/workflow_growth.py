@@ -125,6 +125,9 @@ OVERHEAD = 400
 # Bytes that one node may get: an input is held in the dispatcher and sent to the runner whole.
 MOST = 64 << 20
 
+# States in which an output stays as it is: a retry of the workflow may bring others to a success.
+FIXED = ("succeeded", "skipped")
+
 _NONE = b"\xc0"
 
 
@@ -207,9 +210,10 @@ class Inputs:
         while stack:
             id = stack.pop()
             output = self._known.get(id)
-            if output is not None:
+            if output is not None and output.state in FIXED:
                 stack += output.sources or ()
             elif id not in self._asked:
+                self._known.pop(id, None)
                 self._asked.add(id)
                 self._wanted.append(id)
 
