@@ -19,7 +19,7 @@ MINUTELY = Timing(step=60 * SECOND).packed()
 
 
 def duty(*rows: ticks.Row) -> TickDuty:
-    made = TickDuty(keys_of("hr"), rows, lambda *_: None)
+    made = TickDuty(keys_of("hr"), rows, lambda *_, **__: None)
     made.begin("me", 100.0)
     return made
 
@@ -149,6 +149,20 @@ def test_a_time_zone_that_this_machine_does_not_know_holds_up_no_other_schedule(
     # Said once.
     assert len(told) == 1
     assert "odd" in told[0]
+
+
+def test_a_worker_that_cannot_reckon_a_schedule_is_not_the_first_to_fire() -> None:
+    """Ticks are asked of the worker that fires first: the one nearest to the server kept the schedule silent."""
+    first, other = duty(), duty()
+    odd = ticks.Wanting("odd", 1, Timing("* * * * *", "Mars/Olympus").packed(), SERVER, 1)
+    first.learn(100, SERVER, SERVER)
+    answered(first, 100, "fire", fired(SERVER, SERVER + 5 * SECOND, odd))
+    assert rows_of(first, 100) == []
+    for made in (first, other):
+        made.learn(101, SERVER + SECOND, SERVER + 5 * SECOND)
+        called(made, 101)
+    assert other.at == 105
+    assert 105 < first.at < 106
 
 
 def test_a_clock_that_was_set_back_is_a_line_in_the_log() -> None:

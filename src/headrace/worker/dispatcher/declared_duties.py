@@ -36,6 +36,8 @@ AGAIN = 10.0
 # Seconds between two walks over all schedules; a walk also begins when the server's clock was set back by so much.
 WALK = 300.0
 BACK = 3600.0
+# Seconds by which a worker fires later that cannot reckon each schedule: the first to fire is asked for ticks.
+LATE = 0.5
 # The scripts of its calls.
 TICKING = ("schedule_declare", "refill", "schedule_walk", "fire")
 
@@ -87,7 +89,8 @@ class TickDuty:
             self._walk_at = now
         elif then and server_now - then < (now - at - BACK) * 1e6:
             self._walk_at, self._walked = now, ""
-        self._fire_at = now + max(0, due - server_now) / 1e6 if due else NEVER
+        late = LATE if self._refused else 0.0
+        self._fire_at = now + max(0, due - server_now) / 1e6 + late if due else NEVER
 
     def steps(self, now: float) -> list[Step]:
         found: list[Step] = []
