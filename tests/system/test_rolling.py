@@ -109,7 +109,7 @@ def test_the_old_code_claims_until_the_runners_of_the_new_have_settled_in(rolled
 
 def test_a_new_worker_that_is_given_up_charges_no_job_that_it_runs(rolled: Rolled, tmp_path: Path) -> None:
     """Its process runners have settled in, and work; its threads never do."""
-    rolled.program.environment["HEADRACE_RELOAD_TIMEOUT"] = "20"
+    rolled.program.environment["HEADRACE_RELOAD_TIMEOUT"] = "40"
     worker = rolled.start("--processes", "1")
     busy = [rolled.enqueue("gate", str(tmp_path / "go"))]
     eventually((tmp_path / "go.began").exists, 60)
@@ -119,7 +119,7 @@ def test_a_new_worker_that_is_given_up_charges_no_job_that_it_runs(rolled: Rolle
     rolled.hup(worker)
     busy.append(rolled.enqueue("gate", str(tmp_path / "go2")))
     eventually((tmp_path / "go2.began").exists, 60)
-    worker.says("did not become ready: it was not ready within 20 s")
+    worker.says("did not become ready: it was not ready within 40 s")
     for name in ("go", "go2"):
         (tmp_path / name).touch()
     for job in busy:

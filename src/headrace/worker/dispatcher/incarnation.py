@@ -246,8 +246,8 @@ class Incarnation:
             lost = renewal.gone and worker.now < renewal.lease_until
             text = "the server lost the lease of %s%s: stopping its jobs"
             text = text if lost else "the lease of %s%s could not be kept: stopping its jobs"
-            code = "store.lost_data" if lost else "lease.lost"
-            worker.actions.log(logging.ERROR, text, desk.owner, desk.place, code=code)
+            facts = (desk.owner, desk.place)
+            worker.actions.log(logging.ERROR, text, *facts, code="store.lost_data" if lost else "lease.lost")
             desk.fenced = True
         self._stops.fence(desk.has)
         requests.wake_up()
