@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from headrace.model.job import Claim
-from headrace.model.limit_rules import Concurrency, LimitRule, Rate
+from headrace.model.limit_rules import Concurrency, LimitRule, Rate, Shape
 from headrace.protocol.limit_verbs import GateAnswer, release_hold, take_limits
 from tests.scripts.limited_stage import ACCOUNT, API, change, declare, gate, look, put
 from tests.scripts.stage import SECOND, Stage
@@ -63,6 +64,23 @@ def test_a_rate_is_used_up_by_the_cost_and_says_when_it_opens(stage: Stage) -> N
     answer = take(stage, 2)
     assert not answer.held
     assert stage.now + 29 * SECOND <= answer.opens <= stage.now + 30 * SECOND
+
+
+@pytest.mark.parametrize("shape", ["window", "clock"])
+def test_what_is_left_of_a_rate_suffices_for_the_cost_or_waits_for_it(stage: Stage, shape: Shape) -> None:
+    """A start passed where one permit was left, whatever it cost: of 10 in a window 16 started."""
+    declare(stage, {"call": [LimitRule("quota", Rate(10, per=60, shape=shape))]})
+    assert take(stage, 1, cost=8).held
+    answer = take(stage, 2, cost=8)
+    assert not answer.held
+    assert answer.opens > stage.now
+    # Cheap ones do not keep it waiting.
+    assert not take(stage, 3).held
+    stage.now = answer.opens
+    assert take(stage, 2, cost=8).held
+    # No start may cost more than there ever is.
+    stage.now += 120 * SECOND
+    assert take(stage, 4, cost=30).held
 
 
 def test_a_hold_ends_with_its_lease(stage: Stage) -> None:

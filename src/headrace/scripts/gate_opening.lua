@@ -1,6 +1,6 @@
 -- Gate opening: whether gates are open and when closed ones open; jobs that start, end or are refused count at them.
 -- include gates
--- lazy    limiting cost_of closed_until charge_all release_gate spend_more
+-- lazy    limiting cost_of closed_until too_dear charge_all release_gate spend_more
 -- What a start costs, as its record says.
 local function cost_of(text)
   local cost = tonumber(text or 1) or 1

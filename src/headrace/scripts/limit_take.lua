@@ -33,6 +33,9 @@ for _, gates in ipairs({list, bars}) do
     if at and (not opens or at > opens) then opens = at end
   end
 end
+if not opens and l.too_dear({list}, cost) then
+  for _, one in ipairs(list) do opens = math.max(opens or 0, l.closed_until(one) or 0) end
+end
 if opens then
   l.timers_moved()
   return {'closed', now, opens < math.huge and string.format('%.0f', opens) or 0, {}}
