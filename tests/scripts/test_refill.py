@@ -44,3 +44,14 @@ def test_a_paused_or_deleted_schedule_is_not_refilled(stage: Stage) -> None:
     stage.run(ticks.delete_schedule(stage.keys, "b"))
     refill(stage, asked)
     assert (stage.members("ticking"), stage.client.exists(stage.keys("schedule:b"))) == ({}, 0)
+
+
+def test_a_history_that_cannot_be_read_holds_up_no_others(stage: Stage) -> None:
+    """The call was refused for ever, and while it waited no tick of any schedule was fired."""
+    put(stage, row("a"), row("b"))
+    fire(stage)
+    stage.client.set(stage.keys("ticks:a"), "")
+    stage.now = FIRST + 100 * MINUTE
+    fire(stage)
+    assert schedule(stage, "b").ticks[0][0] > stage.now
+    stage.client.delete(stage.keys("ticks:a"))

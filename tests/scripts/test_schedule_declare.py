@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pytest
+from redis.exceptions import ResponseError
+
 from headrace.protocol import consume, ticks
 from headrace.schedules.timetables import Timing
 from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, told
@@ -84,6 +87,17 @@ def test_code_and_run_time_do_not_take_each_others_names(stage: Stage) -> None:
     assert put(stage, row("a", "f9"), row("c"), owner="") == ["taken", "created"]
     assert put(stage, row("c", "f9"), owner="w1") == ["taken"]
     assert [one.source for one in stage.run(ticks.read_schedules(stage.keys)).rows] == ["code", "code", "stored"]
+
+
+def test_a_record_that_cannot_be_read_holds_up_no_others(stage: Stage) -> None:
+    """The call was refused for ever, so the worker declared no schedule, and fired none."""
+    stage.register()
+    stage.client.set(stage.keys("schedule:a"), "")
+    assert put(stage, row("a"), row("b"), owner="w1") == ["unreadable", "created"]
+    with pytest.raises(ResponseError):
+        put(stage, row("a"))
+    stage.client.delete(stage.keys("schedule:a"))
+    assert put(stage, row("a"), row("b"), owner="w1") == ["created", "same"]
 
 
 def test_dispatchers_hear_of_what_came(stage: Stage) -> None:

@@ -204,6 +204,23 @@ def test_a_schedule_that_fell_silent_ticks_again(stage: Stage) -> None:
     assert fire(stage).ran == 1
 
 
+@pytest.mark.parametrize("field", ["", "seen"])
+def test_a_record_that_cannot_be_read_holds_up_no_others(stage: Stage, field: str) -> None:
+    """The walk was refused for ever, and while it waited no tick of any schedule was fired."""
+    put(stage, row("a"), row("b"))
+    fire(stage)
+    if field:
+        stage.client.hset(stage.keys("schedule:a"), field, "\xff")
+    else:
+        stage.client.delete(stage.keys("schedule:a"))
+        stage.client.set(stage.keys("schedule:a"), "")
+    stage.client.zrem(stage.keys("ticking"), "b")
+    assert walk(stage).after == ""
+    assert "b" in stage.members("ticking")
+    stage.run(ticks.delete_schedule(stage.keys, "a"))
+    fire(stage)
+
+
 def test_a_walk_goes_in_pieces(stage: Stage) -> None:
     put(stage, *(row(f"s{n}") for n in range(5)))
     first = walk(stage, limit=3)

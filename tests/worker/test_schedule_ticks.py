@@ -10,7 +10,7 @@ import msgspec
 from headrace.protocol import ticks
 from headrace.protocol.keys import keys_of
 from headrace.schedules.timetables import AHEAD, Timing
-from headrace.worker.dispatcher.declared_duties import BACK, FIRE, RECKON, REFILL, WALK, TickDuty
+from headrace.worker.dispatcher.declared_duties import AGAIN, BACK, FIRE, RECKON, REFILL, WALK, TickDuty
 from headrace.worker.dispatcher.worker_state import NEVER
 
 SECOND = 1_000_000
@@ -149,6 +149,13 @@ def test_a_time_zone_that_this_machine_does_not_know_holds_up_no_other_schedule(
     # Said once.
     assert len(told) == 1
     assert "odd" in told[0]
+
+
+def test_a_schedule_whose_record_cannot_be_read_is_declared_again() -> None:
+    made = duty(("a", "f1", []), ("b", "f1", []))
+    answered(made, 100, "schedule_declare", ["unreadable", "same"])
+    assert called(made, 100 + AGAIN - 1) == []
+    assert called(made, 100 + AGAIN) == ["schedule_declare"]
 
 
 def test_a_worker_that_cannot_reckon_a_schedule_is_not_the_first_to_fire() -> None:

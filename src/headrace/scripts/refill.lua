@@ -7,7 +7,7 @@
 -- route   desk
 -- return  {how many schedules were refilled, now, when the next tick is due or 0}
 local count = 0
-for _, row in ipairs(rows) do
+local function refill(row)
   local name, version, known, more, passed, uncounted, final = unpack(row)
   local f = redis.call('HMGET', plan .. name, 'version', 'known', 'ticks', 'paused', 'ended')
   if tonumber(f[1]) == version and tonumber(f[2]) == known and not f[4] and not f[5] then
@@ -21,4 +21,6 @@ for _, row in ipairs(rows) do
     count = count + 1
   end
 end
+-- A record that cannot be read must not hold up the others; see fire.
+for _, row in ipairs(rows) do pcall(refill, row) end
 return {count, now, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0}

@@ -5,7 +5,7 @@
 -- arg     rows       packed  {name, fingerprint, {field, value, ...}} each, at most 500
 -- route   desk
 -- return  a word for each: created | changed | same | superseded (a live worker declares a newer one) | taken (by code,
---         or by a run-time one) | gone (the incarnation is)
+--         or by a run-time one) | gone (the incarnation is) | unreadable (of code: its record is)
 local words, changed, newer, others = {}, false, false, nil
 
 -- The workers that go on claiming, beside the one that asks. They count until they are reclaimed: a server that was
@@ -80,7 +80,11 @@ local function declare(name, fingerprint, fields)
 end
 -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
 if owner ~= '' then redis.call('SREM', replaced .. owner, 'schedules') end
-for n, row in ipairs(rows) do words[n] = declare(unpack(row)) end
+for n, row in ipairs(rows) do
+  local read, word = pcall(declare, unpack(row))
+  if not read and owner == '' then error(word, 0) end
+  words[n] = read and word or 'unreadable'
+end
 -- The worker whose code this is may leave before the others, which then declare theirs again.
 for _, other in ipairs(newer and working() or {}) do redis.call('SADD', replaced .. other, 'schedules') end
 -- Every dispatcher asks what is due next.

@@ -38,6 +38,7 @@ local function walk(name)
 end
 
 local names = redis.call('ZRANGE', schedules, after == '' and '-' or '(' .. after, '+', 'BYLEX', 'LIMIT', 0, limit)
-for _, name in ipairs(names) do walk(name) end
+-- A record that cannot be read must not hold up the others; see fire.
+for _, name in ipairs(names) do pcall(walk, name) end
 return {#names == limit and names[#names] or '', now, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0,
   rewound}

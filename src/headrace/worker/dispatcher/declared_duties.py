@@ -31,7 +31,8 @@ DECLARE = 100
 FIRE = 300
 REFILL = 300
 RECKON = 20
-# Seconds after which a schedule is declared again that a newer worker declares otherwise: that one may have left.
+# Seconds after which a schedule is declared again that a newer worker declares otherwise: that one may have left. Or
+# whose record cannot be read, which the reply to a fire tells.
 AGAIN = 10.0
 # Seconds between two walks over all schedules; a walk also begins when the server's clock was set back by so much.
 WALK = 300.0
@@ -112,7 +113,7 @@ class TickDuty:
 
         def declared(words: Sequence[str]) -> None:
             for row, word in zip(rows, words, strict=True):
-                if word == "superseded":
+                if word in ("superseded", "unreadable"):
                     self._declaring.append(row)
                     self._declare_at = now + AGAIN
                 elif word == "taken":
