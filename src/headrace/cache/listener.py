@@ -113,7 +113,8 @@ class TrackingLink:
 
     def ping(self) -> None:
         self.reads.append(PendingRead("", self, bool, 1))
-        self.wire.send(("PING",))
+        # A node that lost the slot refuses this, but answers PING. It announces no change any more.
+        self.wire.send(("PTTL", self._start))
 
     def check_silence(self, now: float, patience: float) -> float:
         """Ping a server silent for ``patience`` seconds; when to check again. Raises Lost: no answer for as long."""
