@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from headrace import Headrace
-from headrace.metrics import BOUNDS, FAMILIES, MOST, Exporter, FoldedHistogram, fold
+from headrace.errors import StoreUnavailable
+from headrace.metrics import (
+    BOUNDS,
+    FAMILIES,
+    MOST,
+    Exporter,
+    FoldedHistogram,
+    MetricSnapshot,
+    SharedReading,
+    fold,
+)  # fmt: skip
 from headrace.model.form import Form
 from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.protocol import consume, operations, overviews, produce, ticks
@@ -20,10 +34,12 @@ from headrace.settings import load
 from headrace.stats import Stats
 from headrace.stats.resolutions import bucket_of
 from headrace.store.client import Client
+from tests.deadline import eventually
 from tests.schedules.bench_of_ticks import put, row
 from tests.scripts.limited_stage import change, declare
 from tests.scripts.limited_stage import put as put_limited
 from tests.scripts.stage import SECOND, Stage
+from tests.servers import Server
 
 prometheus_client = pytest.importorskip("prometheus_client")
 
@@ -140,6 +156,45 @@ def test_scrapes_within_a_second_share_one_reading(app: Headrace) -> None:
     now[0] += 0.2
     list(exporter.collect())
     assert app.client.store.round_trips > before
+
+
+def test_scrapes_that_wait_for_one_that_fails_fail_with_it(new_server: Callable[..., Server]) -> None:
+    """Each asked the silent server for itself, one after the other, and more came than went."""
+    server, reads, go, failed = new_server(), list[int](), threading.Event(), list[Exception]()
+    with Headrace(server.url, timeout=1) as app:
+        exporter = Exporter(app.client, app.stats)
+        assert list(exporter.collect())
+        read = exporter._shared._read
+
+        def counted() -> MetricSnapshot:
+            reads.append(1)
+            go.wait(60)
+            return read()
+
+        def scrape() -> None:
+            try:
+                exporter.collect()
+            except StoreUnavailable as error:
+                failed.append(error)
+
+        exporter._shared = SharedReading(counted, time.time)
+        threads = [threading.Thread(target=scrape) for _ in range(4)]
+        os.kill(server.pid, signal.SIGSTOP)
+        for thread in threads:
+            thread.start()
+        eventually(lambda: reads and sum(_stands_in(thread, "get") for thread in threads) == 3)
+        go.set()
+        for thread in threads:
+            thread.join()
+        assert (len(reads), len(failed)) == (1, 4)
+        os.kill(server.pid, signal.SIGCONT)
+        assert list(exporter.collect())
+        assert len(reads) == 2
+
+
+def _stands_in(thread: threading.Thread, name: str) -> bool:
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame is not None and frame.f_code.co_name == name
 
 
 def test_it_tells_of_jobs_queues_and_workers(app: Headrace, stage: Stage) -> None:

@@ -7,6 +7,7 @@ The exporter, ``docs/observability.md`` and the data files of alert rules and of
 
 from __future__ import annotations
 
+import copy
 import json
 import platform
 import re
@@ -24,6 +25,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from headrace.errors import HeadraceError
 from headrace.model import activity
 from headrace.model.limit_rules import LimitState
 from headrace.protocol import overviews
@@ -189,18 +191,28 @@ def _bounded(held: dict[str, Held], whole: Held, waiting: Mapping[str, int]) -> 
 
 
 class SharedReading:
-    """A reading that all who ask within a second share; while one reads, the others wait for it."""
+    """A reading that all who ask within a second share; while one reads, the others wait for it, also where it fails:
+    those who ask a server that is silent would wait one after the other, and come faster than they go.
+    """
 
     def __init__(self, read: Callable[[], MetricSnapshot], clock: Callable[[], float]) -> None:
         self._read, self._clock = read, clock
         self._lock = threading.Lock()
         self._last: MetricSnapshot | None = None
         self._at = 0.0
+        self._failure: HeadraceError | None = None
 
     def get(self) -> MetricSnapshot:
+        known = self._failure
         with self._lock:
+            if self._failure is not None and self._failure is not known:
+                raise copy.copy(self._failure)
             if self._last is None or not 0 <= self._clock() - self._at < 1:
-                self._last = self._read()
+                try:
+                    self._last = self._read()
+                except HeadraceError as error:
+                    self._failure = error
+                    raise
                 self._at = self._clock()
             return self._last
 
