@@ -9,6 +9,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.admin.alarms import look_at_alarms
+from headrace.clock import monotonic
 from headrace.protocol import operations
 from headrace.stats.resolutions import TASKS
 from tests.deadline import eventually
@@ -134,3 +135,26 @@ def test_jobs_of_a_shard_that_is_away_clear_no_alarm(
         app.queues["default"].purge()
         look(app)
         assert told(app)[3:] == [("alarm_cleared", name) for name in ("ready", "delay")]
+
+
+def test_statistics_that_are_slow_to_answer_hide_no_shard_that_is_away(
+    new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shard was one to ask again by then, so that the figures counted as those of all."""
+    servers, counts = [new_server() for _ in range(2)], new_server()
+    monkeypatch.setattr("headrace.model.activity.CLEAR_US", 0)
+    url = " ".join(server.url for server in servers)
+    with Headrace(url, stats_url=counts.url, timeout=20) as app:
+        app.task(name="add")(add)
+        app.alarm("ready", ready=1, for_=0)
+        app.alarm("failures", failed=0.5)
+        for n in range(20):
+            app.by_name("add").options(key=str(n)).enqueue()
+        look(app)
+        assert told(app) == [("alarm_raised", "ready")]
+        servers[1].kill()
+        app.store.run(operations.purge(app.client.keys, "default", 1000))
+        app.client.away[1] = monotonic() + 1
+        counts.client().client_pause(2000)
+        look(app)
+        assert told(app) == [("alarm_raised", "ready")]

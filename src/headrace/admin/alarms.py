@@ -125,11 +125,13 @@ def look_at_alarms(client: Client, stats: Stats, rules: Collection[activity.Alar
     readings = {label: stats.find(label, start, every=every) for label in labels}
     calls = [single(stored_watches(client.keys)), single(overviews.overview(client.keys, details=False))]
     counts: list[Steps[Any]] = [reading.learn_total() for reading in readings.values()]
-    if stats.client is client:
-        stored, seen, *_ = client.drive(together([*calls, *counts]))
-    else:
-        stored, seen = client.drive(together(calls))
+    if stats.client is not client:
         stats.client.drive(together(counts))
+        counts = []
+    # Before and after: a shard that was left out may be one to ask by the time of the answer.
+    left_out = client.left_out
+    stored, seen, *_ = client.drive(together([*calls, *counts]))
+    left_out = left_out or client.left_out
     # Read with the others.
     counted = {label: reading.total() for label, reading in readings.items()}
     states = {one.name: activity.state_of(one.fields) for one in stored}
@@ -138,7 +140,7 @@ def look_at_alarms(client: Client, stats: Stats, rules: Collection[activity.Alar
         _judged(rule, states.get(watch_name("alarm", rule.name), NO_STATE), found, seen.now)
         for rule, found in figures
         # The jobs of a shard that does not answer are not in figures of queues, which clear no alarm then.
-        if not (client.left_out and rule.figure in ("delay", "ready") and not rule.beyond(found.value))
+        if not (left_out and rule.figure in ("delay", "ready") and not rule.beyond(found.value))
     ]
     client.run(note_alarms(client.keys, notes))
 
