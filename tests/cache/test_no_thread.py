@@ -1,7 +1,8 @@
-"""A process that can start no thread now: the cache answers from the server, and listens when it can."""
+"""A process that can start no thread or open no socket now: the cache answers from the server, and listens when it can."""
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import threading
@@ -31,6 +32,21 @@ def test_a_listener_that_could_not_be_started_is_started_by_a_later_read(
     assert cache.get("a") == 1
     eventually(lambda: cache.statistics().healthy)
     assert cache.get("a") == cache.peek("a") == 1
+
+
+def test_a_listener_that_finds_no_descriptors_is_started_by_a_later_read(
+    new_app: Callable[..., Headrace], url: str
+) -> None:
+    """A read raised the error of the socket pair that wakes the listener."""
+    cache, few = new_app(url).cache, resource.getrlimit(resource.RLIMIT_NOFILE)
+    cache.set("a", 1)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, few[1]))
+    try:
+        value, fault = cache.get("a"), cache.statistics().fault
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, few)
+    assert (value, fault) == (1, "[Errno 24] Too many open files")
+    eventually(lambda: cache.get("a") == cache.peek("a") == 1)
 
 
 LATE = """

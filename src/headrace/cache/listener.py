@@ -265,7 +265,7 @@ class Listener:
                     bell = Bell()
                     self._thread = bell.start(partial(self._run, bell), "headrace-cache")
                     self._bell = bell
-                except RuntimeError as error:  # a later read tries again
+                except (OSError, RuntimeError) as error:  # a later read tries again
                     self.fault = str(error)
                     return False
             if self._first is not None:
