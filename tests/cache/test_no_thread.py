@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace import Headrace
+from headrace.protocol import cache_calls
 from tests.deadline import eventually
 
 
@@ -38,8 +39,11 @@ def test_a_listener_that_finds_no_descriptors_is_started_by_a_later_read(
     new_app: Callable[..., Headrace], url: str
 ) -> None:
     """A read raised the error of the socket pair that wakes the listener."""
-    cache, few = new_app(url).cache, resource.getrlimit(resource.RLIMIT_NOFILE)
+    app, few = new_app(url), resource.getrlimit(resource.RLIMIT_NOFILE)
+    cache = app.cache
     cache.set("a", 1)
+    # Opens the file of the script.
+    assert app.client.run(cache_calls.read(app.client.keys, "a"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, few[1]))
     try:
         value, fault = cache.get("a"), cache.statistics().fault
