@@ -237,7 +237,11 @@ class Model:
             self.state, self.lapses = "running", 0
         for node in broken:
             node.crashes = 0
-            self.begin(node)
+            if node.token or node.pending <= 0:
+                self.begin(node)
+            else:
+                node.state = "blocked"
+        self.stirred = True
         self.conclude()
         return self.state
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol import consume
+from headrace.protocol import consume, produce
 from tests.scripts.graphs import Flow, fan
 from tests.scripts.stage import KEEP, SECOND, Stage
 
@@ -52,6 +52,33 @@ def test_it_may_be_retried_while_others_still_run(stage: Stage) -> None:
     assert flow.retry() == "running"
     stage.end(taken["b"])
     assert flow.play() == ["a"]
+    assert flow.state == "succeeded"
+
+
+def test_what_was_cancelled_before_its_turn_waits_for_it_again(stage: Stage) -> None:
+    """It ran beside the node whose output it takes, and got none."""
+    flow = Flow(stage, "a>b b>c").started()
+    taken = flow.claims()
+    assert stage.run(produce.cancel(stage.keys, flow["b"], KEEP)) == "cancelled"
+    assert flow.retry() == "running"
+    assert (flow.states["b"], flow.claims(), flow.counts) == ("blocked", {}, {})
+    stage.end(taken["a"], "failed")
+    assert flow.state == "failed"
+    assert flow.retry() == "running"
+    assert flow.play() == ["a", "b", "c"]
+    assert (flow.state, flow.counts) == ("succeeded", {"succeeded": 3})
+
+
+def test_one_that_waits_for_what_was_never_started_is_pending_again(stage: Stage) -> None:
+    flow = Flow(stage, "a>b x")
+    flow.create()
+    flow.start("x")
+    assert stage.run(produce.cancel(stage.keys, flow["b"], KEEP)) == "cancelled"
+    flow.play()
+    assert flow.state == "failed"
+    assert flow.retry() == "pending"
+    flow.start()
+    assert sorted(flow.play()) == ["a", "b"]
     assert flow.state == "succeeded"
 
 

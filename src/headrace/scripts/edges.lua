@@ -78,7 +78,7 @@ end
 
 -- The caller has taken it out of those that failed.
 local function retry_node(id, f)
-  local h = redis.call('HMGET', job .. id, 'st', 'soft', 'queue', 'priority')
+  local h = redis.call('HMGET', job .. id, 'st', 'soft', 'queue', 'priority', 'pending', 'token')
   if h[1] ~= 'failed' and h[1] ~= 'quarantined' and h[1] ~= 'cancelled' then return end
   if h[1] == 'failed' then redis.call('ZREM', failed, id)
   elseif h[1] == 'quarantined' then redis.call('ZREM', quarantined, id) end
@@ -86,7 +86,9 @@ local function retry_node(id, f)
     'finished', 'progress', 'note', 'data', 'cancel', 'expires', 'swallowed')
   count(f, h[1], -1)
   if not h[2] then count(f, 'hard', -1) end
-  begin_node(id, f, h[3], h[4], 0)
+  -- One that was cancelled before its parents had ended waits for them again.
+  if h[6] or (tonumber(h[5]) or 0) <= 0 then begin_node(id, f, h[3], h[4], 0)
+  else redis.call('HSET', job .. id, 'st', 'blocked') end
 end
 
 local function retry_broken(fid, f)

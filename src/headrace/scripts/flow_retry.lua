@@ -21,4 +21,5 @@ if f.state == 'failed' then
   graph().become(id, f, 'running')
 end
 graph().retry_broken(id, f)
+graph().count(f, 'active', 0)
 return function() return f.state end
