@@ -184,6 +184,27 @@ def test_an_overrun_is_told_and_a_broken_handler_costs_nothing(make: Make, kind:
     assert third.seconds >= 0.2
 
 
+def test_an_alert_that_finds_no_thread_is_told_with_the_next(
+    make: Make, kind: str, blocks: Blocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error ended the watch: no call timed out any more, and no lease was given back."""
+    alerts = list[Alert]()
+    pool = make(1, kind=kind, overrun=Overrun(0.2), overrun_handlers=[alerts.append])
+    pool.wait_ready(60)
+
+    def none(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", none)
+        call, release = blocks.hold(pool)
+        eventually(lambda: call.alerts, 60)
+    eventually(lambda: len(alerts) >= 2, 60)
+    assert [alert.number for alert in alerts][:2] == [1, 2]
+    release.touch()
+    assert call.result(60) == "released"
+
+
 def test_the_default_handler_logs(make: Make, blocks: Blocks, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "headrace.pool"):
         pool = make(1, overrun=0.02)

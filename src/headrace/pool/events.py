@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, TypedDict
@@ -218,8 +219,10 @@ class Events:
         with self._lock:
             self._queue.put((function, arguments))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._deliver, name=f"{self._pool}-events", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._deliver, name=f"{self._pool}-events", daemon=True)
+                with suppress(RuntimeError):  # there is no room for one now: the next event tries again
+                    thread.start()
+                    self._thread = thread
 
     def _deliver(self) -> None:
         while (item := self._queue.get()) is not None:
