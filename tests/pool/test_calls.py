@@ -86,6 +86,20 @@ def test_large_arguments_and_results_pass(make: Make) -> None:
     assert all(call.result(30) == data for call in calls)
 
 
+def test_large_arguments_pass_where_no_thread_can_be_started(
+    make: Make, up: Callable[[Pool], Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first part of the call was sent, so that the member waited for the rest for ever."""
+
+    def none(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    pool = up(make(1, kind="process"))
+    monkeypatch.setattr("headrace.pool.processes.start_new_thread", none)
+    assert pool.call(len, bytes(20_000_000), timeout=60) == 20_000_000
+    assert pool.call(chores.double, 1, timeout=60) == 2
+
+
 def test_arguments_are_those_of_the_moment_of_the_call(make: Make, blocks: Blocks) -> None:
     pool, argument = make(1, kind="process"), [1]
     _, release = blocks.hold(pool)

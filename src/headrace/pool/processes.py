@@ -150,11 +150,14 @@ class ProcessBody:
                     call.sent, self._going = False, b""
                     return True
                 call.data = None
-            if self._sent < len(self._going):
-                # Large arguments wait for the process to read them; who submitted them does not.
-                start_new_thread(self._push, (sock,))
-            else:
+            if self._sent >= len(self._going):
                 self._going = b""
+                return True
+        try:
+            # Large arguments wait for the process to read them; who submitted them does not.
+            start_new_thread(self._push, (sock,))
+        except RuntimeError:  # there is no room for a thread, and half a call must not stay in the socket
+            self._push(sock)
         return True
 
     def _push(self, sock: socket.socket) -> None:
