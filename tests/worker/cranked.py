@@ -511,8 +511,10 @@ class Store:
             assert job.queue[0] != "@" or kind in ("interrupted", "crashed"), "a broadcast goes back"
             self.line_up(job)
         else:
-            # A suspect gets a runner of its own, or none. The real store ends a broadcast that crashed.
+            # A suspect gets a runner of its own, or none. The real store ends a broadcast that crashed. One that was to
+            # come again, by its own code, has run.
             left_out = kind == "cancelled" and job.queue[0] == "@" and not (job.crashes or job.id in self.cancelled)
+            left_out = left_out and job.id not in self.world.ran
             # Nor does a worker run it that stops, or whose lease could not be kept.
             fenced = any("lease" in line for line in self.world.log)
             assert not left_out or fenced or self.world.core.worker.phase != "working", "a broadcast is not run"
@@ -905,6 +907,7 @@ class World(Session):
         inbox: what happened and the core was not told.
         sessions: one for each shard.
         alone: nothing takes its jobs away, so that what has ended never starts again; ``done``: these.
+        ran: whose code a runner has ended, in whatever way.
     """
 
     def __init__(
@@ -924,6 +927,7 @@ class World(Session):
         self.alone = False
         self.log: list[str] = []
         self.done: set[str] = set()
+        self.ran: set[str] = set()
         self._number = 0
         self._doing: dict[type, Callable[[Any], None]] = {
             Give: self._give, Notify: self._tell, TakeBack: self._take_back,
@@ -1054,6 +1058,7 @@ class World(Session):
         reason = runner.stops.pop(claim.number, "")
         kind = {"cancel": "cancelled", "interrupt": "interrupted"}.get(reason, self.dice.choice(kinds))
         amount = 2_000_000 if kind in ("retry", "snoozed", "limited") else 0
+        self.ran.add(claim.id)
         if self.alone and kind in ("succeeded", "failed"):
             self.done.add(claim.id)
         self.inbox.append(
