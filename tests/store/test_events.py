@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -72,7 +73,7 @@ def test_one_who_follows_hears_each_event_once(app: Headrace) -> None:
 
 def test_events_of_a_shard_that_was_silent_come_when_it_answers(new_server: Callable[..., Server]) -> None:
     """The cursor had gone on with the other shards, past them."""
-    servers, seen = [new_server(tcp=True) for _ in range(2)], list[str]()
+    servers, seen = [new_server(tcp=True) for _ in range(3)], list[str]()
     url = " ".join(server.tcp_url for server in servers)
 
     def follow() -> None:
@@ -93,8 +94,11 @@ def test_events_of_a_shard_that_was_silent_come_when_it_answers(new_server: Call
         os.kill(servers[1].pid, signal.SIGSTOP)
         eventually(lambda: app.client.left_out, 60)
         os.kill(servers[1].pid, signal.SIGCONT)
-        put(1, "b")
-        put(0, "c")
+        # Servers may give the same id.
+        id = f"{time.time_ns() // 1_000_000}-0"
+        for shard, queue in ((1, "b"), (0, "c")):
+            fields = {"kind": "queue_paused", "queue": queue}
+            servers[shard].owner.xadd(other.client.shards[shard]("events"), fields, id)
         eventually(lambda: "c" in seen, 60)
         put(1, "d")
         eventually(lambda: "d" in seen, 60)

@@ -134,7 +134,7 @@ class _FollowedEvents:
         self.at_end = False
         self._client, self._kinds, self._place = client, kinds, place
         # Where the first look began that lacked a shard, empty if none did; and what was given from there on.
-        self._lacked_at, self._given = "", OrderedDict[str, None]()
+        self._lacked_at, self._given = "", OrderedDict[object, None]()
         self._lacks = False
 
     def next_piece(self) -> Call[StreamPiece]:
@@ -144,10 +144,12 @@ class _FollowedEvents:
     def new_rows(self, piece: StreamPiece) -> list[tuple[str, dict[str, str]]]:
         self._lacks = self._lacks or bool(self._client.left_out)
         self.at_end = not piece.last
-        rows = [row for row in piece.rows if row[0] not in self._given]
+        # Two shards may give the same id.
+        keys = [(id, *fields.items()) for id, fields in piece.rows]
+        rows = [row for row, key in zip(piece.rows, keys, strict=True) if key not in self._given]
         if self._lacks:
             self._lacked_at = self._lacked_at or self._place
-            self._given.update(dict.fromkeys(id for id, _ in rows))
+            self._given.update(dict.fromkeys(keys))
             # Older ones are not kept, so they are not read again.
             while len(self._given) > KEPT * self._client.count:
                 self._given.popitem(last=False)
