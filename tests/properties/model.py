@@ -67,6 +67,7 @@ class Model:
         self.owners: dict[str, Owner] = {}
         self.paused: set[str] = set()
         self.resumes: dict[str, int] = {}
+        self.lengths: dict[str, int] = {}
         self.tokens: set[str] = set()
         self.waited: dict[str, int] = {}
         self.turns: dict[str, str] = {}
@@ -151,15 +152,24 @@ class Model:
             if 0 < owner.lease < now + GRACE and times < SPARED_MOST:
                 owner.lease, owner.spared = now + GRACE, (now + GRACE, times + 1)
 
+    def rewind(self, now: int) -> None:
+        """The clock was set back: a pause ends when its length is over."""
+        self.resumes = {queue: min(end, now + self.lengths[queue]) for queue, end in self.resumes.items()}
+
     def register(self, name: str, now: int) -> None:
         self.mend(now)
+        if self.last > now + 1_000_000:
+            self.rewind(now)
         self.owners.setdefault(name, Owner(0)).lease = now + LEASE
 
     def renew(self, name: str, now: int) -> bool:
         owner = self.owners.get(name)
         over = min((other.lease for other in self.owners.values()), default=now) < now
         if owner and owner.lease > 0 and (over or not now + LEASE / 2 <= owner.lease <= now + LEASE):
+            ahead = owner.lease > now + LEASE
             self.mend(now)
+            if ahead:
+                self.rewind(now)
         if owner is None or owner.lease <= now:
             return False
         owner.lease = now + LEASE
@@ -193,11 +203,11 @@ class Model:
         owner.claimed = (number, first)
         return taken
 
-    def pause(self, queue: str, ends: int) -> None:
+    def pause(self, queue: str, length: int, now: int) -> None:
         self.paused.add(queue)
         self.resumes.pop(queue, None)
-        if ends:
-            self.resumes[queue] = ends
+        if length:
+            self.resumes[queue], self.lengths[queue] = now + length, length
 
     def resume(self, queue: str) -> None:
         self.paused.discard(queue)

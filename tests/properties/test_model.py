@@ -317,7 +317,7 @@ class Machine(RuleBasedStateMachine):
     def pause(self, queue: str, duration: int) -> None:
         changed = self.stage.run(operations.pause(self.keys, queue, duration))
         assert changed == (queue not in self.model.paused)
-        self.model.pause(queue, self.now + duration if duration else 0)
+        self.model.pause(queue, duration, self.now)
 
     @rule(queue=queues)
     def resume(self, queue: str) -> None:
