@@ -18,6 +18,8 @@ from typing import Any
 import msgspec
 import pytest
 import redis
+from redis.crc import key_slot
+from redis.exceptions import MovedError
 
 from headrace import Concurrency, Every, Flow, Headrace, Unique
 from headrace.dashboard import Dashboard
@@ -40,6 +42,7 @@ from headrace.protocol.index_pages import read_causes
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.protocol.operations import JobFilter, tell_stacks, told
 from headrace.store.reach import Reach
+from headrace.store.shards import _Trip
 from headrace.testing import violations
 from tests.dashboard.asking import ask, operator
 from tests.deadline import eventually
@@ -649,6 +652,29 @@ def test_a_silent_server_of_several_shards_is_waited_for_once(
             assert len({*asked}) == 1
     finally:
         os.kill(server.pid, signal.SIGCONT)
+
+
+def test_a_shard_that_moves_while_it_is_waited_for_makes_its_new_server_no_silent_one() -> None:
+    """The server was noted when the wait was over: other shards there were not asked, though it answered."""
+    with Headrace("cluster://127.0.0.1:1,127.0.0.1:2?shards=2") as app:
+        store: Any = app.store
+        calls = [overviews.overview(app.client.keys)]
+
+        def move(shard: int, port: int) -> None:
+            part = store.parts[shard]
+            part.target.slots.learn(
+                MovedError(f"{key_slot(part.keys.prefix.encode())} 127.0.0.1:{port}"), part.keys.prefix
+            )
+
+        move(0, 1)
+        move(1, 2)
+        trip = _Trip(store, calls)
+        move(0, 2)
+        trip.failed(0, StoreUnavailable("silent"))
+        assert not trip.in_vain(1)
+        trip = _Trip(store, calls)
+        trip.failed(0, StoreUnavailable("silent"))
+        assert trip.in_vain(1)
 
 
 def test_a_new_store_is_made_whichever_shard_answers_first(new_server: Callable[..., Server]) -> None:

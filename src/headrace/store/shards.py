@@ -188,14 +188,13 @@ def _only(values: list[Any]) -> Any:
 class _Trip:
     """Calls of one round trip, by shard. A merged read is sent to no shard that was away a moment ago."""
 
-    def __init__(
-        self, store: ShardedStore | AsyncShardedStore, calls: Sequence[Call[Any]], silent: StoreUnavailable | None
-    ) -> None:
+    def __init__(self, store: ShardedStore | AsyncShardedStore, calls: Sequence[Call[Any]]) -> None:
         parts: list[Store | AsyncStore] = store.parts
         router = ShardRouter([part.keys for part in parts])
-        self._store, self._parts = store, parts
-        # Servers that did not answer during this trip: home, as it was to name the store.
-        self._silent: dict[object, StoreUnavailable] = {} if silent is None else {parts[0].server: silent}
+        self._store = store
+        # Where the shards were before any was asked: one that moves meanwhile does so to a server that answers.
+        self._servers = [part.server for part in parts]
+        self._silent: dict[object, StoreUnavailable] = {}
         self._asked = [router.asked(call) for call in calls]
         self._failed: dict[int, StoreUnavailable] = {}
         self.found: dict[int, list[Any]] = {}
@@ -215,13 +214,13 @@ class _Trip:
 
     def in_vain(self, shard: int) -> bool:
         """Whether the shard's server did not answer for another one: each would wait as long, one after the other."""
-        error = self._silent.get(self._parts[shard].server)
+        error = self._silent.get(self._servers[shard])
         if error is not None:
             self.failed(shard, error)
         return error is not None
 
     def failed(self, shard: int, error: StoreUnavailable) -> None:
-        self._failed[shard] = self._silent[self._parts[shard].server] = error
+        self._failed[shard] = self._silent[self._servers[shard]] = error
         _leave_out(self._store, shard)
 
     def values(self) -> list[Any]:
@@ -282,7 +281,9 @@ class ShardedStore(Store):
         self.away = away
 
     def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:  # noqa: ARG002 - the trip decides
-        trip = _Trip(self, calls, self._meet())
+        trip = _Trip(self, calls)
+        if (error := self._meet()) is not None:
+            trip.failed(0, error)
         for shard, sent in trip.sent.items():
             if trip.in_vain(shard):
                 continue
@@ -298,7 +299,6 @@ class ShardedStore(Store):
             try:
                 self.parts[0].run(self.parts[0].greeting())
             except StoreUnavailable as error:
-                _leave_out(self, 0)
                 return error
             _name(self.parts)
         return None
@@ -322,7 +322,9 @@ class AsyncShardedStore(AsyncStore):
         self.away = away
 
     async def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:  # noqa: ARG002 - as above
-        trip = _Trip(self, calls, await self._meet())
+        trip = _Trip(self, calls)
+        if (error := await self._meet()) is not None:
+            trip.failed(0, error)
 
         async def ask(shard: int, sent: list[Call[Any]]) -> None:
             if trip.in_vain(shard):
@@ -343,7 +345,6 @@ class AsyncShardedStore(AsyncStore):
                 with _left_out_if_cut(self, 0):
                     await self.parts[0].run(self.parts[0].greeting())
             except StoreUnavailable as error:
-                _leave_out(self, 0)
                 return error
             _name(self.parts)
         return None
