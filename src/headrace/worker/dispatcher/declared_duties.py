@@ -31,8 +31,8 @@ DECLARE = 100
 FIRE = 300
 REFILL = 300
 RECKON = 20
-# Seconds after which a schedule is declared again that a newer worker declares otherwise: that one may have left. Or
-# whose record cannot be read, which the reply to a fire tells.
+# Seconds after which a schedule is declared again. A newer worker declared it otherwise, and may have left; or its
+# record cannot be read, and a person may have deleted it since.
 AGAIN = 10.0
 # Seconds between two walks over all schedules; a walk also begins when the server's clock was set back by so much.
 WALK = 300.0

@@ -270,7 +270,7 @@ class AwayLimits:
 
     @property
     def silent(self) -> bool:
-        """Whether home has not answered any of those that ask for :data:`PATIENCE`."""
+        """Whether starts ask home, and it has answered none for :data:`PATIENCE` seconds."""
         return bool(self.asking) and self._worker.now >= self._heard + PATIENCE
 
     def steps(self, now: float) -> list[Step]:
