@@ -30,13 +30,15 @@ AXE = """(options) => axe.run({ resultTypes: ["violations"], rules: { "target-si
   .then((found) => found.violations.map((one) => [one.id, one.nodes.slice(0, 3).map((node) => node.html.slice(0, 160))]))"""
 
 
+# A quarter of the pages costs half a minute, and three times that on a slow machine.
+@pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("store", ["empty", "hostile"], indirect=True)
-def test_all_pages_fit_their_screen_and_axe_finds_nothing(store: Store, open_page: OpenPage) -> None:
+def test_all_pages_fit_their_screen_and_axe_finds_nothing(store: Store, open_page: OpenPage, part: int) -> None:
     """A store with hostile texts has all that a full one has. A visit of a page costs more than a look at it."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup").Axe()
     page = open_page("/")
     found: list[tuple[str, Any]] = []
-    for path in pages(store.shop) if store.shop.flow else LISTS:
+    for path in (pages(store.shop) if store.shop.flow else LISTS)[part::4]:
         answer = page.goto(store.base + path)
         assert answer.status == 200, path
         assert page.locator("h1").count() == 1, path
@@ -191,18 +193,25 @@ def test_a_tab_that_is_left_open_does_not_grow(store: Store, open_page: OpenPage
     # Nothing is drawn, which would take twice as long as all else.
     page.evaluate("document.documentElement.hidden = true")
 
-    def grown(times: int) -> tuple[int, int]:
-        page.evaluate(FRAMES, [pages, times])
+    def left() -> tuple[int, int]:
+        """Bytes and nodes after a collection; what the last frame still works at is collected by a later one."""
         for _ in range(2):
             session.send("HeapProfiler.collectGarbage")
         counters = session.send("Memory.getDOMCounters")
         assert counters["documents"] < 20
-        return session.send("Runtime.getHeapUsage")["usedSize"], counters["nodes"] + counters["jsEventListeners"]
+        found = session.send("Runtime.getHeapUsage")["usedSize"], counters["nodes"] + counters["jsEventListeners"]
+        print("bytes and nodes:", *found)
+        return found
 
-    heap, nodes = grown(500)
-    heap_then, nodes_then = grown(5_000)
-    assert heap_then - heap < 500_000, "it grows by 100 bytes a frame"
-    assert nodes_then - nodes < 500
+    page.evaluate(FRAMES, [pages, 500])
+    heap, nodes = (min(counts) for counts in zip(*(left() for _ in range(5)), strict=True))
+    page.evaluate(FRAMES, [pages, 5_000])
+
+    def stands() -> bool:
+        heap_then, nodes_then = left()
+        return heap_then - heap < 500_000 and nodes_then - nodes < 500
+
+    eventually(stands, 30, what="fewer than 100 bytes a frame and a node for ten", every=0.1)
 
 
 ASKED = """() => {
