@@ -131,6 +131,21 @@ def test_a_list_of_jobs_is_stored_whole(app: Headrace) -> None:
     assert {shard_of(record.id) for record in walked(app.jobs.page, "ready", limit=1000)} == {0, 1, 2}
 
 
+def test_a_page_reads_no_more_jobs_of_several_shards_than_it_shows(new_server: Callable[..., Server]) -> None:
+    server = new_server()
+    with add(Headrace(server.url, timeout=20, shards=SHARDS)) as app:
+        # Each list of a thousand lives on one shard, so a page is of one shard, or of all.
+        app.enqueue_many(app.tasks["noop"].job(n) for n in range(1000))
+        ids = [app.tasks["noop"].enqueue(n).id for n in range(90)]
+        client: Any = server.owner
+        for query in ({}, {"task": "noop"}):
+            client.config_resetstat()
+            page = app.jobs.page("ready", queue="default", **query)
+            assert [record.id for record in page][:90] == ids[::-1]
+            # Each shard looks at its queue with one, too.
+            assert client.info("commandstats")["cmdstat_hgetall"]["calls"] <= len(page) + SHARDS == 100 + SHARDS
+
+
 def test_packed_jobs_are_stored(app: Headrace) -> None:
     receipts = app.enqueue_packed([app.tasks["noop"].job(n).pack() for n in range(20)])
     assert len(receipts) == app.jobs.count("ready") == 20

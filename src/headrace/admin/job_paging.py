@@ -21,6 +21,7 @@ from headrace.model.job_record import Finder, Page, Record
 from headrace.model.option_checks import moment
 from headrace.protocol import overviews
 from headrace.protocol.index_pages import SEARCHED, WALK, Slice, WalkedPart, walk
+from headrace.protocol.produce import read
 from headrace.store.client import Client, Steps
 
 Order = Literal["asc", "desc"]
@@ -177,6 +178,14 @@ def _indexes(client: Client, query: JobQuery, seen: overviews.Overview | None) -
     return names[query.state], seen.states.get(query.state, 0)
 
 
+def _records(client: Client, part: WalkedPart, query: JobQuery, finder: Finder) -> Steps[list[Record | None]]:
+    """Each of several shards finds a whole page, most of it behind the rows of others: only what is shown is read."""
+    if client.count == 1 or not part.rows:
+        return part.records
+    records: list[Record | None] = yield read(client.keys, [id for id, _ in part.rows], finder, lean=not query.values)
+    return records
+
+
 def page_of(
     client: Client,
     finder: Finder,
@@ -202,10 +211,12 @@ def page_of(
         room = min(query.limit - len(found), READ)
         part: WalkedPart = yield walk(
             client.keys, names[:WALK], Slice(room, last, 0, query.desc, *query.scores), place=place, **query.compared,
-            looks=SEARCHED if words else LOOKS if filtered else room, words=words, values=query.values, finder=finder,
+            looks=SEARCHED if words else LOOKS if filtered else room, words=words, finder=finder,
+            values=query.values if client.count == 1 else None,
         )  # fmt: skip
+        records = yield from _records(client, part, query, finder)
         count, looked, trips = part.count if count is None else count, looked + part.looked, trips + 1
-        wanted = (one for one in part.records if one is not None and query.wants(one))
+        wanted = (one for one in records if one is not None and query.wants(one))
         found += wanted if matches is None else filter(matches, wanted)
         names, place, last = names[part.behind if part.last else WALK :], part.place, part.last
         if last and (len(found) == query.limit or (filtered and trips >= TRIPS)):

@@ -246,7 +246,8 @@ class Jobs:
             OptionsError: an argument is out of range.
 
         Cost: one round trip, one more to learn which queues or workers there are, and one for each further 50 of
-        these that hold jobs, 100 jobs that are read, or 1,000 that are looked at.
+        these that hold jobs, 100 jobs that are read, or 1,000 that are looked at. Of several shards two for each of
+        the latter: one to find the jobs, one to read those of the page.
         """
         query = query_of(state, queue, task, key, limit, after, order, since, until, values)
         return then(page_of(self._client, self.reader, query), lambda found: found.page)

@@ -478,7 +478,7 @@ def _page(args: Args, told: list[IndexPage]) -> IndexPage:
         for one in told
         for row, record in zip(one.rows, one.records or [None] * len(one.rows), strict=True)
     ]
-    rows.sort(key=lambda row: (row[0][1], row[0][0]), reverse=bool(args["desc"]))
+    rows.sort(key=_place, reverse=bool(args["desc"]))
     rows = rows[args["offset"] : args["offset"] + args["limit"]]
     with_records = any(one.records for one in told)
     return IndexPage(
@@ -497,36 +497,34 @@ def _flow_page(args: Args, told: list[FlowPage]) -> FlowPage:
 
 def _walk(args: Args, told: list[WalkedPart]) -> WalkedPart:
     """Rows up to where the shard stopped that came least far; the others are read again from there."""
-    sign = -1 if args["desc"] else 1
-
-    def place(score: int, id: str) -> tuple[int, str]:
-        return (sign * score, id if sign > 0 else "".join(chr(0x10FFFF - ord(letter)) for letter in id))
-
+    desc = bool(args["desc"])
     # Rows of lanes are read again when all lines have been told.
     lanes = any(one.place or len(one.rows) > one.lined for one in told)
-    stops = [(place(*one.last), one.last) for one in told if one.last is not None and not one.place]
-    stop = min(stops, default=None)
+    stops = [one.last for one in told if one.last is not None and not one.place]
+    stop = (max(stops) if desc else min(stops)) if stops else None
     rows = [
         (row, record)
         for one in told
         for row, record in list(zip(one.rows, one.records or [None] * len(one.rows), strict=True))[: one.lined]
     ]
-    rows.sort(key=lambda row: place(row[0][1], row[0][0]))
+    rows.sort(key=_place, reverse=desc)
     if stop is not None:
-        rows = [row for row in rows if place(row[0][1], row[0][0]) <= stop[0]]
+        rows = [row for row in rows if (_place(row) >= stop if desc else _place(row) <= stop)]
     at: dict[str, Any]
     if len(rows) > args["limit"]:
         rows = rows[: args["limit"]]
-        (id, score), _ = rows[-1]
-        at = {"last": (score, id)}
-    elif stop is not None:
-        at = {"last": stop[1]}
+        at = {"last": _place(rows[-1])}
     else:
-        at = _lanes_of(0, args) if lanes else _next(args)
+        at = {"last": stop} if stop is not None else _lanes_of(0, args) if lanes else _next(args)
     return WalkedPart(
         sum(one.count for one in told), sum(one.looked for one in told), [row for row, _ in rows],
         [record for _, record in rows] if any(one.records for one in told) else [], **at,
     )  # fmt: skip
+
+
+def _place(row: tuple[tuple[str, int], Any]) -> tuple[int, str]:
+    (id, score), _ = row
+    return (score, id)
 
 
 def _told(args: Args, told: list[StreamPiece]) -> StreamPiece:
