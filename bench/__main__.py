@@ -32,6 +32,7 @@ _BENCHMARKS = (
     "enqueue",
     "durability",
     "scale",
+    "shards",
     "doctor",
     "unique",
     "memory",

@@ -671,7 +671,7 @@ def test_a_silent_server_of_several_shards_is_waited_for_once(
 
 def test_a_shard_that_moves_while_it_is_waited_for_makes_its_new_server_no_silent_one() -> None:
     """The server was noted when the wait was over: other shards there were not asked, though it answered."""
-    with Headrace("cluster://127.0.0.1:1,127.0.0.1:2?shards=2") as app:
+    with Headrace("cluster://127.0.0.1:1,127.0.0.1:2?shards=3") as app:
         store: Any = app.store
         calls = [overviews.overview(app.client.keys)]
 

@@ -200,6 +200,13 @@ class Claiming:
         return others > ALONE or self.here + others >= turns.room
 
     @property
+    def sleeps_well(self) -> bool:
+        """Whether nothing is known to wait, and what comes ends a sleep: then more room changes nothing."""
+        known = self._demand.known
+        more = known.waiting or known.beyond or self._unparking.parked or self._demand.unasked_broadcast
+        return self._requests.armed and not more
+
+    @property
     def coming(self) -> int:
         found = 0 if self._turns is None else self._placement.expected
         for _, reply, _ in self.arrivals:

@@ -108,7 +108,9 @@ class Incarnation:
     def has_nothing_to_do(self, now: float) -> bool:
         if self.stirred or now >= self.due or self.endings or self.desk.notes or self.growth or self.inputs:
             return False
-        return self.claiming.others_take_all_room and not (self.holds is not None or self.demand.own_may_wait)
+        if self.holds is not None or self.demand.own_may_wait:
+            return False
+        return self.claiming.others_take_all_room or self.claiming.sleeps_well
 
     def stop_claiming(self) -> None:
         self._requests.wake_up()
