@@ -185,10 +185,10 @@ class Client:
         """Where a new job or workflow of this name lives; without a name anywhere, of many shards not at home."""
         if self.count == 1 or name:
             return shard_for(name, self._first)
-        shards = list(range(self.count > 3, self.count))
+        shards: Sequence[int] = range(self.count > 3, self.count)
         if self.away:
             shards = [shard for shard in shards if shard not in self.left_out] or shards
-        return random.choice(shards)
+        return shards[int(random.random() * len(shards))]
 
     @property
     def left_out(self) -> list[int]:
@@ -315,6 +315,7 @@ class Client:
         from headrace.store.shards import accepted_of
 
         store: Store | AsyncStore = self._made.get("astore") or self.store
+        confirms = self._durability is not None or not (confirmer is None or confirmer.idle)
         wishes = confirmer.asked if confirmer else None
         rows: dict[int, list[int]] = {}
         for n, job in enumerate(jobs):
@@ -328,7 +329,11 @@ class Client:
             slot = store.slots.take()
             call = enqueue(self.shards[shard], some, *slot, asked, self.settings.request_id_ttl)
             try:
-                told.append((yield from self._confirmed(store, slot, call, some, Confirmer(wishes), shard)))
+                if confirms:
+                    told.append((yield from self._confirmed(store, slot, call, some, Confirmer(wishes), shard)))
+                else:
+                    told.append((yield call))
+                    store.slots.answered(*slot)
             except ShardAway:
                 store.slots.answered(*slot)
                 other = self.shard_for("")

@@ -59,31 +59,25 @@ class ShardRouter:
 
     def __init__(self, keys: Sequence[Keys]) -> None:
         self._keys, self._first = keys, int(keys[0].number.partition("+")[0])
-        self._last = 0
+        self._shards = {one.prefix: shard for shard, one in enumerate(keys)}
 
-    def asked(self, call: Call[Any]) -> _Asked:
-        """Raises OptionsError: a page by position is too far behind."""
+    def asked(self, call: Call[Any], last: int = 0) -> _Asked:
+        """``last``: where the call before it goes. Raises OptionsError: a page by position is too far behind."""
         if isinstance(call, Command):
             # Without a key it belongs to what goes before it.
-            self._last = self._bound(call.args[1:2], self._last)
-            return _Asked([(self._last, call)], _only)
+            own = (shard for prefix, shard in self._shards.items() if str(call.args[1]).startswith(prefix))
+            return _Asked([(next(own, last), call)], _only)
         match call.script.header.route.split():
             case ["of", name]:
-                self._last = self.of(call.args[call.argument(name)])
-                return _Asked([(self._last, call.on(self._keys[self._last]))], _only)
+                shard = self.of(call.args[call.argument(name)])
+                return _Asked([(shard, call.on(self._keys[shard]))], _only)
             case ["each", name]:
-                self._last = 0
                 return self._each(call, call.argument(name))
             case ["all"]:
                 return self._all(call)
             case _:
                 # For home, or for the shard that the caller has chosen.
-                self._last = self._bound(call.args[:1], 0)
-                return _Asked([(self._last, call)], _only)
-
-    def _bound(self, words: Sequence[Any], otherwise: int) -> int:
-        own = (n for n, keys in enumerate(self._keys) for word in words if str(word).startswith(keys.prefix))
-        return next(own, otherwise)
+                return _Asked([(self._shards.get(cast(str, call.args[0]), 0), call)], _only)
 
     def of(self, id: Any) -> int:
         """The shard of an id, or of a request id; home for an id of a greater number, which no shard knows."""
@@ -122,7 +116,6 @@ class ShardRouter:
         name = call.script.name
         first: dict[int, str | bytes | int] = {}
         args: dict[str, Any] = {arg.name: call.args[call.argument(arg.name)] for arg in call.script.header.args}
-        self._last = 0
         if name == "told" and args["line"] == "acts":
             return _Asked([(0, call)], _only)
         if offset := int(cast(int, args.get("offset", 0))):
@@ -190,31 +183,35 @@ class _Trip:
 
     def __init__(self, store: ShardedStore | AsyncShardedStore, calls: Sequence[Call[Any]]) -> None:
         parts: list[Store | AsyncStore] = store.parts
-        router = ShardRouter([part.keys for part in parts])
         self._store = store
-        # Where the shards were before any was asked: one that moves meanwhile does so to a server that answers.
-        self._servers = [part.server for part in parts]
         self._silent: dict[object, StoreUnavailable] = {}
-        self._asked = [router.asked(call) for call in calls]
+        self._asked = list[_Asked]()
         self._failed: dict[int, StoreUnavailable] = {}
         self.found: dict[int, list[Any]] = {}
         self.sent: dict[int, list[Call[Any]]] = {}
-        away = {shard for shard, until in store.away.items() if until > monotonic()}
+        away = {shard for shard, until in store.away.items() if until > monotonic()} if store.away else set[int]()
         away = away if len(away) < len(parts) else set[int]()
-        for one in self._asked:
-            one.parts = [part for part in one.parts if not (one.partial and part[0] in away)]
-            for shard, call in one.parts:
-                self.sent.setdefault(shard, []).append(call)
+        last = 0
+        for call in calls:
+            one = store.router.asked(call, last)
+            self._asked.append(one)
+            if one.partial and away:
+                one.parts = [part for part in one.parts if part[0] not in away]
+            for shard, part in one.parts:
+                self.sent.setdefault(shard, []).append(part)
+            last = one.parts[0][0] if len(one.parts) == 1 else 0
+        # Where the shards were before any was asked: one that moves meanwhile does so to a server that answers.
+        self._servers = {shard: parts[shard].server for shard in {0, *self.sent}}
+        for shard in self._servers:
+            parts[shard].revive = store.revive
         # A job that may live anywhere goes to another shard where this one refuses it, and a list shows the rest. Work
         # that must go to a shard which is away waits for it.
-        stores = int(len(self.sent) == 1 and calls[0].script.name == "enqueue")
+        stores = _hasty(calls[0]) if len(self.sent) == 1 else 0
         self.hasty = 1000 if all(one.partial for one in self._asked) else 0 if away & self.sent.keys() else stores
-        for part in parts:
-            part.revive = store.revive
 
     def in_vain(self, shard: int) -> bool:
         """Whether the shard's server did not answer for another one: each would wait as long, one after the other."""
-        error = self._silent.get(self._servers[shard])
+        error = self._silent.get(self._servers[shard]) if self._silent else None
         if error is not None:
             self.failed(shard, error)
         return error is not None
@@ -235,6 +232,23 @@ class _Trip:
                 raise missed[0]
             told.append(one.merged([next(answers[shard]) for shard, _ in one.parts if shard in answers]))
         return told
+
+
+def _alone(store: ShardedStore | AsyncShardedStore, calls: Sequence[Call[Any]]) -> tuple[int, Call[Any]] | None:
+    """One call to one shard, where none was away a moment ago: most are so, and need no trip."""
+    route = calls[0].script.header.route
+    if len(calls) > 1 or route == "all" or route.startswith("each") or _unnamed(store):
+        return None
+    if store.away and max(store.away.values()) > monotonic():
+        return None
+    shard, call = store.router.asked(calls[0]).parts[0]
+    store.parts[shard].revive = store.revive
+    return shard, call
+
+
+def _hasty(call: Call[Any]) -> int:
+    """Whether a refusal of the first attempt shows that nothing was stored, so that it may be stored elsewhere."""
+    return int(call.script.name == "enqueue")
 
 
 def _leave_out(store: ShardedStore | AsyncShardedStore, shard: int) -> None:
@@ -278,9 +292,19 @@ class ShardedStore(Store):
     def __init__(self, urls: Sequence[str], settings: Settings, number: str, away: dict[int, float]) -> None:
         super().__init__(urls[0], settings, 0, number)
         self.parts = _parts(Store, urls, settings, number)
+        self.router = ShardRouter([part.keys for part in self.parts])
         self.away = away
 
     def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:  # noqa: ARG002 - the trip decides
+        if (alone := _alone(self, calls)) is not None:
+            shard, call = alone
+            try:
+                found: list[Any] = self.parts[shard].run_all([call], _hasty(call))
+            except StoreUnavailable:
+                _leave_out(self, shard)
+                raise
+            self.round_trips = sum(part.round_trips for part in self.parts)
+            return found
         trip = _Trip(self, calls)
         if (error := self._meet()) is not None:
             trip.failed(0, error)
@@ -319,9 +343,20 @@ class AsyncShardedStore(AsyncStore):
     def __init__(self, urls: Sequence[str], settings: Settings, number: str, away: dict[int, float]) -> None:
         super().__init__(urls[0], settings, 0, number)
         self.parts = _parts(AsyncStore, urls, settings, number)
+        self.router = ShardRouter([part.keys for part in self.parts])
         self.away = away
 
     async def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:  # noqa: ARG002 - as above
+        if (alone := _alone(self, calls)) is not None:
+            shard, call = alone
+            try:
+                with _left_out_if_cut(self, shard):
+                    found: list[Any] = await self.parts[shard].run_all([call], _hasty(call))
+            except StoreUnavailable:
+                _leave_out(self, shard)
+                raise
+            self.round_trips = sum(part.round_trips for part in self.parts)
+            return found
         trip = _Trip(self, calls)
         if (error := await self._meet()) is not None:
             trip.failed(0, error)
@@ -402,6 +437,8 @@ class ShardedEnds:
 
 def accepted_of(told: Sequence[Accepted], moved: dict[str, str]) -> Accepted:
     """The answers to an enqueue whose jobs are on several shards. What one refused the others may have stored."""
+    if len(told) == 1 and not moved:
+        return told[0]
     duplicates = {id: holder for one in told for id, holder in one.duplicates.items()}
     clashes = {id: holder for one in told for id, holder in one.clashes.items()}
     full = next((one.full for one in told if one.full is not None), None)
