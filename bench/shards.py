@@ -1,4 +1,4 @@
-"""Shards: what an idle worker over twelve costs beside one, and what a page of jobs of twelve does."""
+"""Shards: what an idle worker, an enqueue and a page of jobs cost over twelve beside one."""
 
 from __future__ import annotations
 
@@ -52,14 +52,29 @@ def _page(context: Context, shards: int) -> float:
         return median(taken)
 
 
+def _enqueue(context: Context, shards: int) -> float:
+    """Microseconds of the producer's processor for one job, stored alone."""
+    with server() as target, Headrace(target.url, shards=shards) as app:
+        task = app.task(name="work")(_work).options()
+        for number in range(20 * shards):
+            task.enqueue(number)
+        count, before = context.scaled(5_000), time.process_time()
+        for number in range(count):
+            task.enqueue(number)
+        return (time.process_time() - before) / count * 1e6
+
+
 def run(context: Context) -> list[Figure]:
     """Twelve shards of one server beside one."""
     context.say("shards: idle workers")
     (one_start, _), (start, requests) = (_idle(context, shards) for shards in _SHARDS)
+    context.say("shards: enqueue")
+    one_cost, cost = (_enqueue(context, shards) for shards in _SHARDS)
     context.say("shards: pages")
     one_page, page = (_page(context, shards) for shards in _SHARDS)
     return [
         Figure("12 shards, idle latency, p50", start, "ms", "one shard", one_start, Bar("at most", 1.2, "ratio")),
         Figure("12 shards, requests of an idle worker", requests, "requests/s", bar=Bar("at most", 3)),
+        Figure("12 shards, producer's CPU per enqueue", cost, "µs", "one shard", one_cost),
         Figure("12 shards, page of 100 jobs", page, "ms", "one shard", one_page, Bar("at most", 3, "ratio")),
     ]

@@ -53,7 +53,7 @@ class JobReply(msgspec.Struct, frozen=True):
 def _by_shard(client: Client, ids: list[str]) -> list[list[str]]:
     if client.count == 1:
         return [ids]
-    from headrace.store.shards import ShardRouter
+    from headrace.store.shard_routes import ShardRouter
 
     router, parts = ShardRouter(client.shards), dict[int, list[str]]()
     for id in ids:

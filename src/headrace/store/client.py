@@ -312,7 +312,7 @@ class Client:
         goes to another one where its own refuses, under another id, unless a middleware or a transaction has its id.
         Each shard confirms its own before the next is asked.
         """
-        from headrace.store.shards import accepted_of
+        from headrace.store.shard_routes import accepted_of
 
         store: Store | AsyncStore = self._made.get("astore") or self.store
         confirms = self._durability is not None or not (confirmer is None or confirmer.idle)
