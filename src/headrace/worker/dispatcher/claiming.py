@@ -305,7 +305,7 @@ class Claiming:
         """The claim of a sleep was answered. Most bring one plain job, and a runner waits for it: that goes first."""
         claimed = self._read(call, reply)
         self.unnoted = claimed, reply, wanted, number
-        if len(claimed.jobs) == 1 and self._turns is None and not needs_check(claimed.jobs[0]):
+        if len(claimed.jobs) == 1 and not needs_check(claimed.jobs[0]):
             if refused := self._placement.place(claimed.jobs):
                 self.note()
                 self._placement.hand_back(refused)

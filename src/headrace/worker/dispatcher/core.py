@@ -60,6 +60,8 @@ class Core:
         self._stopped_for = TIME_OVER
         # What ended the worker, if it does not leave in order.
         self._why = ""
+        # Whether more than one thing happened: else a job that ended a sleep goes out before all else.
+        self._several = False
         # Since when there is nothing to run.
         self._idle_since = NEVER
 
@@ -98,9 +100,10 @@ class Core:
         worker.now = now
         for one in self.incarnations:
             one.begin_turn()
+        self._several = len(happened) > 1
         for event in happened:
             self._handlers[type(event)](event)
-            if len(happened) > 1:
+            if self._several:
                 claiming.note()
         if worker.phase == "left":
             self._supply.dismiss_idle()
@@ -190,7 +193,8 @@ class Core:
         one = self.incarnations[event.shard]
         one.stirred = True
         one.handlers[type(event.event)](event.event)
-        one.claiming.note()
+        if self._several:
+            one.claiming.note()
 
     def _on_resize(self) -> None:
         for one in self.incarnations:
