@@ -60,7 +60,7 @@ def needless(places: set[str]) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_site_builds_and_every_public_name_and_verb_has_its_entry(tmp_path: Path) -> None:
     """One test, since a build takes half a minute."""
     names = explained(tmp_path)

@@ -90,10 +90,9 @@ class _Trip:
 
 def _alone(store: ShardedStore | AsyncShardedStore, calls: Sequence[Call[Any]]) -> tuple[int, Call[Any]] | None:
     """One call to one shard, where none was away a moment ago: most are so, and need no trip."""
-    route = calls[0].script.header.route
-    if len(calls) > 1 or route == "all" or route.startswith("each") or _unnamed(store):
+    if len(calls) != 1 or calls[0].script.header.route.startswith(("all", "each")):
         return None
-    if store.away and max(store.away.values()) > monotonic():
+    if _unnamed(store) or (store.away and max(store.away.values()) > monotonic()):
         return None
     shard, call = store.router.asked(calls[0]).parts[0]
     store.parts[shard].revive = store.revive
