@@ -318,7 +318,7 @@ class EndListener(Reach):
             self._live(life, link)
         finally:
             life.link = None
-            self.round_trips += link.trips
+            self.sent += link.trips
             link.close()
 
     def _live(self, life: LinkLife, link: EndLink) -> None:

@@ -39,7 +39,7 @@ class Reach:
         url: of the server; a private one may come back under another.
         target: where that is.
         keys: of its shard.
-        round_trips: requests sent so far.
+        sent: requests sent so far to this server.
         parts: of several shards, one for each; else itself alone.
         attempt_time: seconds that a reply, or a step of a connection, may take. Behind Sentinels and on a cluster it
             leaves time to look for the server again: one whose machine is gone says nothing more.
@@ -55,7 +55,7 @@ class Reach:
         self.keys: Keys = keys_at(settings, url, shard, number)
         self.target = located(url, settings, self.keys.prefix)
         self.settings = settings
-        self.round_trips: int = 0
+        self.sent: int = 0
         self.attempt_time = settings.timeout / (2 if self.target.sentinels or self.target.seeds else 1)
         # Of several shards: as home says, which keeps the first that is proposed.
         self.store_id = "" if number == "1" or shard else os.urandom(8).hex()
@@ -72,6 +72,11 @@ class Reach:
     @property
     def shards(self) -> list[tuple[Target, Keys]]:
         return [(part.target, part.keys) for part in self.parts]
+
+    @property
+    def round_trips(self) -> int:
+        """Requests sent so far, to all shards."""
+        return sum(part.sent for part in self.parts)
 
     @property
     def server(self) -> object:

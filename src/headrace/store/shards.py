@@ -100,7 +100,7 @@ def _alone(store: ShardedStore | AsyncShardedStore, calls: Sequence[Call[Any]]) 
 
 
 def _hasty(call: Call[Any]) -> int:
-    """Whether a refusal of the first attempt shows that nothing was stored, so that it may be stored elsewhere."""
+    """First attempts whose refusal shows that nothing was stored, so that the job may go to another shard."""
     return int(call.script.name == "enqueue")
 
 
@@ -156,7 +156,6 @@ class ShardedStore(Store):
             except StoreUnavailable:
                 _leave_out(self, shard)
                 raise
-            self.round_trips = sum(part.round_trips for part in self.parts)
             return found
         trip = _Trip(self, calls)
         if (error := self._meet()) is not None:
@@ -168,7 +167,6 @@ class ShardedStore(Store):
                 trip.found[shard] = self.parts[shard].run_all(sent, trip.hasty)
             except StoreUnavailable as error:
                 trip.failed(shard, error)
-        self.round_trips = sum(part.round_trips for part in self.parts)
         return trip.values()
 
     def _meet(self) -> StoreUnavailable | None:
@@ -208,7 +206,6 @@ class AsyncShardedStore(AsyncStore):
             except StoreUnavailable:
                 _leave_out(self, shard)
                 raise
-            self.round_trips = sum(part.round_trips for part in self.parts)
             return found
         trip = _Trip(self, calls)
         if (error := await self._meet()) is not None:
@@ -224,7 +221,6 @@ class AsyncShardedStore(AsyncStore):
                 trip.failed(shard, error)
 
         await asyncio.gather(*(ask(shard, sent) for shard, sent in trip.sent.items()))
-        self.round_trips = sum(part.round_trips for part in self.parts)
         return trip.values()
 
     async def _meet(self) -> StoreUnavailable | None:

@@ -162,7 +162,7 @@ class Store(Reach):
         self.check_schema(self._exchange(connection, [self.greeting()])[0])
 
     def _ask(self, connection: RawConnection, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        self.round_trips += 1
+        self.sent += 1
         return connection.ask(*commands)
 
     def _exchange(self, connection: RawConnection, calls: Sequence[Call[Any]]) -> list[Any]:
@@ -301,7 +301,7 @@ class AsyncStore(Reach):
         self.check_schema((await self._exchange(connection, [self.greeting()]))[0])
 
     async def _send(self, connection: Any, commands: Sequence[Sequence[Any]]) -> None:
-        self.round_trips += 1
+        self.sent += 1
         await send(connection, commands, self.attempt_time)
 
     async def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
