@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import random
 import re
@@ -356,14 +357,22 @@ class Server:
             return False
 
 
+_PORTS = range(12_000, 32_000)
+_SHARES = 20  # of the ports: more than the suite ever runs processes, and a node's bus has the share of its port
+_share = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % _SHARES
+_ports = itertools.cycle(random.sample(_PORTS[_share::_SHARES], len(_PORTS) // _SHARES))
+
+
 def free_port(*, bus: bool = False) -> int:
     """A port that no outgoing connection takes before the server has it, or while it restarts: the system picks higher ones.
 
-    With ``bus``, the port 10,000 above is free too: a node of a cluster takes it.
+    Nor does another test that runs at once, or this one soon again: the address of a server that was killed stays its
+    own. With ``bus``, the port 10,000 above is free too: a node of a cluster takes it.
     """
-    dice = random.SystemRandom()
     while True:
-        port = dice.randrange(12_000, 22_000 if bus else 32_000)
+        port = next(_ports)
+        if bus and port + 10_000 not in _PORTS:
+            continue
         with socket.socket() as probe, socket.socket() as other, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             if bus:

@@ -9,7 +9,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.deadline import eventually
+from tests.servers import free_port
 from tests.tls import AUTHORITY, certificate
 
 NOBODY = 65534
@@ -53,12 +53,6 @@ def needed(*names: str) -> list[str]:
     if None in found:
         pytest.skip(f"{names[found.index(None)]} is not installed: .ci/databases installs it on Debian")
     return [path for path in found if path]
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -83,6 +83,31 @@ def test_a_cluster_without_full_coverage_names_what_is_missing(
     assert step in Program(tmp_path, url)("doctor", code=2, HEADRACE_TIMEOUT="2").err
 
 
+def test_another_server_at_the_address_of_a_dead_node_is_given_nothing(
+    new_cluster: NewCluster, new_server: NewServer
+) -> None:
+    cluster = new_cluster(3, 0, config={"cluster-require-full-coverage": "no"})
+    node = cluster.serving(SLOT)
+    url = cluster.url_of([each for each in cluster.nodes if each is not node])
+    with Headrace(url, timeout=1) as app:
+        add = app.by_name("tasks.add")
+        add.enqueue(1)
+        asyncio.run(add.aenqueue(1))
+        node.kill()
+        other = new_server(config={"port": str(node.port)})
+        said = f"127.0.0.1:{node.port}, which was a node of the cluster, is another server now"
+        with pytest.raises(StoreUnavailable, match=said):
+            add.enqueue(2)
+        with pytest.raises(StoreUnavailable, match=said):
+            asyncio.run(add.aenqueue(2))
+        assert said in refusal(url, StoreUnavailable)
+        assert not other.client().execute_command("DBSIZE")
+        other.stop()
+        node.start()
+        eventually(lambda: b"cluster_state:ok" in node.ask("CLUSTER", "INFO"), what="the node's return")
+        assert add.enqueue(3).state == "ready"
+
+
 @pytest.fixture
 def secure(new_cluster: NewCluster) -> Iterator[Callable[[str | Path], Cluster]]:
     """A cluster whose nodes announce the ports of TLS, with the certificate of this name or file."""

@@ -122,8 +122,8 @@ def test_the_documented_rights_are_enough_for_workers_and_programs(
     assert " ".join(rights[4:]) in page.read_text()
     assert " ".join(rights[:4]) in page.read_text()
     if server.clustered:
-        assert "+cluster|slots" in (docs / "cluster.md").read_text()
-        rights.append("+cluster|slots")
+        rights += ["+cluster|slots", "+cluster|myid"]
+        assert " ".join(rights[-2:]) in (docs / "cluster.md").read_text()
     scope = ("~{hr:*", "resetchannels", "&{hr:*")
     server.client().execute_command("ACL", "SETUSER", "app", "on", ">secret", *rights, *scope)
     fleet = new_fleet(server.url_of("app:secret"))

@@ -20,7 +20,8 @@ ROLES: tuple[Role, ...] = get_args(Role)
 _COMMAND = re.compile(r"redis\.p?call\('([A-Z]+)'")
 # Each connection, before its first script.
 _ALWAYS = (
-    "auth", "hello", "client|setname", "select", "ping", "info", "evalsha", "script|load", "cluster|slots", "exists",
+    "auth", "hello", "client|setname", "select", "ping", "info", "evalsha", "script|load", "cluster|slots",
+    "cluster|myid", "exists",
 )  # fmt: skip
 _LISTENS = ("subscribe", "unsubscribe")
 _PLAIN: dict[Role, tuple[str, ...]] = {

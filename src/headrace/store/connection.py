@@ -19,7 +19,7 @@ import math
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial
 from inspect import signature
 from types import TracebackType
@@ -132,10 +132,11 @@ def _opened(target: Target, timeout: float, place: dict[str, Any]) -> Any:
     connection.end = end
     try:
         connection.connect()
-        connection.send_command("CLIENT", "SETNAME", label)
-        # Some providers refuse it, and a label is not a reason to fail.
-        with contextlib.suppress(driver.ResponseError):
-            connection.read_response()
+        words = _first_words(target, label)
+        connection.send_packed_command(connection.pack_commands(words))
+        for _ in words:
+            with _answers(target, options):
+                connection.read_response()
     except BaseException as error:
         # Older drivers leave the socket of a handshake that failed to the garbage collector.
         connection.disconnect()
@@ -144,6 +145,26 @@ def _opened(target: Target, timeout: float, place: dict[str, Any]) -> Any:
             raise driver.ConnectionError(word) from None
         raise
     return connection
+
+
+def _first_words(target: Target, label: object) -> list[tuple[object, ...]]:
+    """A label, and on a cluster what only nodes answer: another server may have got the address of one that died."""
+    return [("CLIENT", "SETNAME", label), *([("CLUSTER", "MYID")] if target.seeds else [])]
+
+
+@contextlib.contextmanager
+def _answers(target: Target, options: Mapping[str, Any]) -> Generator[None]:
+    """Around the answer to a first word: some providers refuse it, and a label is not a reason to fail."""
+    try:
+        yield
+    except driver.ResponseError as refused:
+        if "cluster support disabled" not in str(refused):
+            return
+        place = options["host"], options["port"]
+        if place in target.seeds:
+            raise
+        where = f"{place[0]}:{place[1]}, which was a node of the cluster, is another server now"
+        raise driver.ConnectionError(where) from None
 
 
 def _parting_word(connection: Any) -> str:
@@ -243,10 +264,11 @@ async def aconnect(target: Target, timeout: float) -> Any:
     try:
         async with _in_time(timeout, "connecting"):
             await connection.connect()
-            await connection.send_command("CLIENT", "SETNAME", label)
-            # As in connect.
-            with contextlib.suppress(driver.ResponseError):
-                await connection.read_response()
+            words = _first_words(target, label)
+            await connection.send_packed_command(connection.pack_commands(words))
+            for _ in words:
+                with _answers(target, options):
+                    await connection.read_response()
     except BaseException as error:
         # As in connect; without waiting, since the caller may have been cancelled.
         await connection.disconnect(nowait=True)

@@ -24,7 +24,7 @@ from headrace.settings import Settings
 from headrace.store.connection import AllInUse, pause_before
 from headrace.store.raw_connection import RawConnection
 from headrace.store.url import Target, located
-from headrace.store.verdict import advice, no_cluster, node_of_a_cluster, not_applied, verdict
+from headrace.store.verdict import advice, node_of_a_cluster, not_applied, verdict
 
 log = logging.getLogger("headrace.store")
 
@@ -278,14 +278,14 @@ def values(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
 
 
 def check_server(info: str, target: Target, allow_eviction: bool) -> None:
-    """Whether the server may hold jobs, by its INFO text. Raises UrlError: it is a node of a cluster and the URL says
-    otherwise, or the reverse. Raises ServerError: below Redis 6.2 or Valkey 7.2. Raises EvictingServer: its policy may
+    """Whether the server may hold jobs, by its INFO text. Raises UrlError: it is a node of a cluster, and the URL does
+    not say so. Raises ServerError: below Redis 6.2 or Valkey 7.2. Raises EvictingServer: its policy may
     drop keys, and with them jobs.
     """
     facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
     mode = facts.get("redis_mode") or facts.get("server_mode") or ""
-    if mode and (mode == "cluster") != bool(target.seeds):
-        raise no_cluster(target) if target.seeds else node_of_a_cluster(target)
+    if mode == "cluster" and not target.seeds:
+        raise node_of_a_cluster(target)
     name, least, version = "Redis", (6, 2), facts.get("redis_version", "")
     if "valkey_version" in facts:
         name, least, version = "Valkey", (7, 2), facts["valkey_version"]

@@ -99,12 +99,10 @@ _NO_DISK = (
 
 
 def _misnamed(error: Exception, target: Target) -> UrlError | None:
-    if target.seeds:
-        return no_cluster(target) if "cluster support disabled" in str(error) else None
-    return node_of_a_cluster(target) if isinstance(error, driver.AskError) else None
-
-
-def no_cluster(target: Target) -> UrlError:
+    if not target.seeds:
+        return node_of_a_cluster(target) if isinstance(error, driver.AskError) else None
+    if "cluster support disabled" not in str(error):
+        return None
     scheme = "rediss" if target.tls else "redis"
     return UrlError(f"{target.shown} is not a cluster: write {scheme}://host:6379 in the URL")
 
