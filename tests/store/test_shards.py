@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -667,6 +668,27 @@ def test_a_silent_server_of_several_shards_is_waited_for_once(
             assert len({*asked}) == 1
     finally:
         os.kill(server.pid, signal.SIGCONT)
+
+
+def test_a_thread_asks_all_servers_before_it_waits_for_one(new_server: Callable[..., Server]) -> None:
+    """Over a network each page took the way to each shard in turn, and two silent servers were waited for in turn."""
+    servers = [new_server() for _ in range(SHARDS)]
+    with Headrace(" ".join(server.url for server in servers), timeout=20) as app, ThreadPoolExecutor(1) as thread:
+        jobs = one_a_shard(add(app))
+        assert app.jobs.count("ready") == SHARDS
+        before = [_scripts(server) for server in servers]
+        os.kill(servers[0].pid, signal.SIGSTOP)
+        try:
+            page = thread.submit(lambda: app.jobs.page("ready", queue="default"))
+            for n in (1, 2):
+                eventually(lambda n=n: _scripts(servers[n]) > before[n], 10, what="a call")
+        finally:
+            os.kill(servers[0].pid, signal.SIGCONT)
+        assert {row.id for row in page.result(30)} == {job.id for job in jobs}
+
+
+def _scripts(server: Server) -> int:
+    return int(server.owner.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
 
 
 def test_a_shard_that_moves_while_it_is_waited_for_makes_its_new_server_no_silent_one() -> None:

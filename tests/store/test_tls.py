@@ -123,9 +123,9 @@ def test_a_file_that_is_exchanged_for_a_wrong_one_is_named(
 @both
 def test_tls_to_a_plain_port_and_the_reverse_are_named(tcp: Server, port: int, use: Callable[..., None]) -> None:
     with pytest.raises(HeadraceError, match=r"does this port speak TLS.*write redis://"):
-        use(f"rediss://127.0.0.1:{tcp.port}", 1.0)
+        use(f"rediss://127.0.0.1:{tcp.port}", 3.0)
     with pytest.raises(HeadraceError, match=r"TLS.*write rediss://"):
-        use(f"redis://127.0.0.1:{port}", 1.0)
+        use(f"redis://127.0.0.1:{port}", 3.0)
 
 
 def test_the_cache_keeps_values_over_tls(port: int) -> None:

@@ -25,7 +25,7 @@ from tests.tls import AUTHORITY, certificate, terminator
 NewServer = Callable[..., Server]
 
 
-def refusal(url: str, kind: type[HeadraceError] = UrlError, timeout: float = 1.0) -> str:
+def refusal(url: str, kind: type[HeadraceError] = UrlError, timeout: float = 3.0) -> str:
     """What both kinds of callers are told: the same line."""
     with Headrace(url, timeout=timeout) as app:
         with pytest.raises(kind) as told:
@@ -57,7 +57,7 @@ def test_a_clusters_url_to_a_plain_server_says_so(new_server: NewServer) -> None
 def test_seeds_that_are_gone_are_said_to_be() -> None:
     url = f"cluster://127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     said = refusal(url, StoreUnavailable)
-    assert said.startswith(f"{url} did not answer within 1 s (Error 111 connecting to 127.0.0.1:")
+    assert said.startswith(f"{url} did not answer within 3 s (Error 111 connecting to 127.0.0.1:")
     assert "do the cluster's nodes run, and do those in the URL belong to it?" in said
 
 
@@ -89,7 +89,7 @@ def test_another_server_at_the_address_of_a_dead_node_is_given_nothing(
     cluster = new_cluster(3, 0, config={"cluster-require-full-coverage": "no"})
     node = cluster.serving(SLOT)
     url = cluster.url_of([each for each in cluster.nodes if each is not node])
-    with Headrace(url, timeout=1) as app:
+    with Headrace(url, timeout=3) as app:
         add = app.by_name("tasks.add")
         add.enqueue(1)
         asyncio.run(add.aenqueue(1))

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+from redis import exceptions as driver
+
 from headrace.clock import monotonic
 from headrace.errors import StoreUnavailable
 from headrace.protocol.script import Call
+from headrace.store.connection import ConnectionPool, packed
 from headrace.store.end_listener import EndListener, Tell
-from headrace.store.reach import SILENCE, Reach
+from headrace.store.raw_connection import RawConnection
+from headrace.store.reach import SILENCE, Reach, missing, names, values
 from headrace.store.shard_routes import Asked, ShardRouter
 from headrace.store.store import AsyncStore, Store
 
@@ -139,12 +146,75 @@ def _name(parts: Sequence[Reach]) -> None:
         part.store_id = parts[0].kept_store_id
 
 
+class _Begun(msgspec.Struct):
+    """Calls that were sent over a connection of a pool, when (monotonic seconds), and why they could not be."""
+
+    pool: ConnectionPool[RawConnection]
+    connection: RawConnection
+    at: float
+    error: Exception | None = None
+
+
+class _Part(Store):
+    """The store of one of several shards: what it sends may be read later, so that several servers work at once."""
+
+    def begin(self, calls: Sequence[Call[Any]]) -> _Begun | None:
+        """Send over an idle connection, if there is one; :meth:`finish` or :meth:`drop` must follow."""
+        if self._pid != os.getpid() or not self._greeted:
+            return None
+        now, pool = monotonic(), self._pool
+        try:
+            connection = pool.idle.pop()
+        except IndexError:
+            return None
+        begun = _Begun(pool, connection, now)
+        if connection.end < now:
+            self.drop(begun)
+            return None
+        connection.used = now
+        self.sent += 1
+        try:
+            for piece in packed([call.command() for call in calls]):
+                connection.sock.sendall(piece)
+        except OSError as error:
+            begun.error = error
+        except BaseException:
+            self.drop(begun)
+            raise
+        return begun
+
+    def finish(self, begun: _Begun, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:
+        """What was begun, as by :meth:`run_all`."""
+        connection, end = begun.connection, begun.at + self.attempt_time
+        try:
+            if begun.error is not None:
+                raise begun.error
+            connection.sock.settimeout(max(0.001, end - monotonic()))
+            replies = [connection.wait() for _ in calls]
+            connection.sock.settimeout(self.attempt_time)
+            if absent := missing(calls, replies):
+                self._load(connection, calls, replies, absent)
+            found = values(calls, replies)
+        except BaseException as error:
+            self._close_unless_answered(begun.pool, connection, error)
+            if not isinstance(error, (driver.RedisError, OSError)):
+                raise
+            time.sleep(self.give_up_or_wait(error, 1, begun.at + self.settings.timeout, names(calls), hasty))
+            return self.run_all(calls, hasty)
+        begun.pool.give(connection)
+        return found
+
+    def drop(self, begun: _Begun) -> None:
+        begun.connection.close()
+        begun.pool.give(None)
+
+
 class ShardedStore(Store):
     """A :class:`Store` of several shards; all but calls is that of home. ``away``: until when one is left out."""
 
     def __init__(self, urls: Sequence[str], settings: Settings, number: str, away: dict[int, float]) -> None:
         super().__init__(urls[0], settings, 0, number)
-        self.parts = _parts(Store, urls, settings, number)
+        self.parts = _parts(_Part, urls, settings, number)
         self.router = ShardRouter([part.keys for part in self.parts])
         self.away = away
 
@@ -160,14 +230,26 @@ class ShardedStore(Store):
         trip = _Trip(self, calls)
         if (error := self._meet()) is not None:
             trip.failed(0, error)
-        for shard, sent in trip.sent.items():
-            if trip.in_vain(shard):
-                continue
-            try:
-                trip.found[shard] = self.parts[shard].run_all(sent, trip.hasty)
-            except StoreUnavailable as error:
-                trip.failed(shard, error)
+        begun = dict[int, _Begun]()
+        try:
+            for shard, sent in trip.sent.items() if len(trip.sent) > 1 else ():
+                if (one := self.parts[shard].begin(sent)) is not None:
+                    begun[shard] = one
+            # In one order: threads that held what each other waits for would wait for ever.
+            for shard, sent in sorted(trip.sent.items()):
+                if not trip.in_vain(shard):
+                    self._finish(trip, shard, sent, begun.pop(shard, None))
+        finally:
+            for shard, one in begun.items():
+                self.parts[shard].drop(one)
         return trip.values()
+
+    def _finish(self, trip: _Trip, shard: int, sent: list[Call[Any]], begun: _Begun | None) -> None:
+        part = self.parts[shard]
+        try:
+            trip.found[shard] = part.finish(begun, sent, trip.hasty) if begun else part.run_all(sent, trip.hasty)
+        except StoreUnavailable as error:
+            trip.failed(shard, error)
 
     def _meet(self) -> StoreUnavailable | None:
         if _unnamed(self):

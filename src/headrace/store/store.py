@@ -168,10 +168,15 @@ class Store(Reach):
     def _exchange(self, connection: RawConnection, calls: Sequence[Call[Any]]) -> list[Any]:
         replies = self._ask(connection, [call.command() for call in calls])
         if absent := missing(calls, replies):
-            scripts = loads([calls[n] for n in absent])
-            told = self._ask(connection, [*scripts, *(calls[n].command() for n in absent)])
-            fill(replies, absent, told[: len(scripts)], told[len(scripts) :])
+            self._load(connection, calls, replies, absent)
         return values(calls, replies)
+
+    def _load(
+        self, connection: RawConnection, calls: Sequence[Call[Any]], replies: list[Any], absent: Sequence[int]
+    ) -> None:
+        scripts = loads([calls[n] for n in absent])
+        told = self._ask(connection, [*scripts, *(calls[n].command() for n in absent)])
+        fill(replies, absent, told[: len(scripts)], told[len(scripts) :])
 
 
 class AsyncStore(Reach):
