@@ -68,8 +68,12 @@ def test_forms_work_on_a_host_without_encryption(url: str, browser: Any, tmp_pat
 
 
 @pytest.fixture
-def away(new_server: Callable[..., Server], tmp_path: Path) -> Iterator[tuple[Proxy, Store]]:
+def away(
+    new_server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Proxy, Store]]:
     """A dashboard behind a network that fails on command."""
+    # A page must give up sooner than its store does.
+    monkeypatch.setenv("HEADRACE_TIMEOUT", "60")
     server = new_server(tcp=True)
     with Proxy(server) as proxy, Headrace(server.url) as app:
         app.queues["mail"].pause()
@@ -98,7 +102,7 @@ def test_a_page_outlives_its_store(away: tuple[Proxy, Store], browser: Any, requ
         late = context.new_page()
         begun = time.monotonic()
         answer = late.goto(store.base + "/queues")
-        assert (how, answer.status, time.monotonic() - begun < 8) == (how, 503, True)
+        assert (how, answer.status, time.monotonic() - begun < 30) == (how, 503, True)
         assert "does not answer" in late.locator("main").inner_text(), how
         proxy.mode = "pass"
         proxy.drop()

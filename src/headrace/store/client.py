@@ -312,8 +312,6 @@ class Client:
         goes to another one where its own refuses, under another id, unless a middleware or a transaction has its id.
         Each shard confirms its own before the next is asked.
         """
-        from headrace.store.shard_routes import accepted_of
-
         store: Store | AsyncStore = self._made.get("astore") or self.store
         confirms = self._durability is not None or not (confirmer is None or confirmer.idle)
         wishes = confirmer.asked if confirmer else None
@@ -321,8 +319,9 @@ class Client:
         for n, job in enumerate(jobs):
             rows.setdefault(shard_of(job.id), []).append(n)
         # Home first: if a limit is full there, nothing is stored anywhere.
-        waiting, told, moved = sorted(rows.items()), list[Accepted](), dict[str, str]()
-        new = list(jobs)
+        waiting, new = sorted(rows.items()), list(jobs)
+        told: list[Accepted] = []
+        moved: dict[str, str] = {}
         while waiting and not (told and (told[-1].full or told[-1].missing)):
             shard, mine = waiting.pop(0)
             some, asked = [new[n] for n in mine], [requests[n] for n in mine] if requests else ()
@@ -343,6 +342,10 @@ class Client:
                     new[n] = msgspec.structs.replace(jobs[n], id=id)
                 bound = [n for n in mine if n not in free]
                 waiting += [row for row in ((other, free), (shard, bound)) if row[1]]
+        if len(told) == 1 and not moved:
+            return told[0]
+        from headrace.store.shard_routes import accepted_of
+
         return accepted_of(told, moved)
 
     def _is_free(self, job: NewJob) -> bool:

@@ -53,17 +53,21 @@ class ShardRouter:
             # Without a key it belongs to what goes before it.
             own = (shard for prefix, shard in self._shards.items() if str(call.args[1]).startswith(prefix))
             return Asked([(next(own, last), call)], _only)
-        match call.script.header.route.split():
-            case ["of", name]:
-                shard = self.of(call.args[call.argument(name)])
-                return Asked([(shard, call.on(self._keys[shard]))], _only)
-            case ["each", name]:
-                return self._each(call, call.argument(name))
-            case ["all"]:
-                return self._all(call)
-            case _:
-                # For home, or for the shard that the caller has chosen.
-                return Asked([(self._shards.get(cast(str, call.args[0]), 0), call)], _only)
+        if (alone := self.alone(call)) is not None:
+            return Asked([alone], _only)
+        route, _, name = call.script.header.route.partition(" ")
+        return self._all(call) if route == "all" else self._each(call, call.argument(name))
+
+    def alone(self, call: Call[Any]) -> tuple[int, Call[Any]] | None:
+        """The shard of a call that goes to one, whatever it says. Every enqueue passes here."""
+        route = call.script.header.route
+        if route in ("desk", "home"):
+            # For home, or for the shard that the caller has chosen.
+            return self._shards.get(cast(str, call.args[0]), 0), call
+        if not route.startswith("of "):
+            return None
+        shard = self.of(call.args[call.argument(route[3:])])
+        return shard, call.on(self._keys[shard])
 
     def of(self, id: Any) -> int:
         """The shard of an id, or of a request id; home for an id of a greater number, which no shard knows."""
@@ -166,8 +170,6 @@ def _outside(args: Mapping[str, Any]) -> tuple[int, str]:
 
 def accepted_of(told: Sequence[Accepted], moved: dict[str, str]) -> Accepted:
     """The answers to an enqueue whose jobs are on several shards. What one refused the others may have stored."""
-    if len(told) == 1 and not moved:
-        return told[0]
     duplicates = {id: holder for one in told for id, holder in one.duplicates.items()}
     clashes = {id: holder for one in told for id, holder in one.clashes.items()}
     full = next((one.full for one in told if one.full is not None), None)

@@ -97,13 +97,12 @@ class _Trip:
 
 def _alone(store: ShardedStore | AsyncShardedStore, calls: Sequence[Call[Any]]) -> tuple[int, Call[Any]] | None:
     """One call to one shard, where none was away a moment ago: most are so, and need no trip."""
-    if len(calls) != 1 or calls[0].script.header.route.startswith(("all", "each")):
+    if len(calls) != 1 or _unnamed(store) or (store.away and max(store.away.values()) > monotonic()):
         return None
-    if _unnamed(store) or (store.away and max(store.away.values()) > monotonic()):
-        return None
-    shard, call = store.router.asked(calls[0]).parts[0]
-    store.parts[shard].revive = store.revive
-    return shard, call
+    alone = store.router.alone(calls[0])
+    if alone is not None:
+        store.parts[alone[0]].revive = store.revive
+    return alone
 
 
 def _hasty(call: Call[Any]) -> int:
