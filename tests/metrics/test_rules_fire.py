@@ -108,6 +108,7 @@ COURSES: dict[str, list[tuple[dict[str, str], dict[str, str] | None, int]]] = {
         ({"headrace_server_memory_used_bytes": "90x180"}, {}, 6),
         ({"headrace_server_memory_used_bytes": "90x180", "headrace_server_memory_max_bytes": "0x180"}, None, 60),
     ],
+    "HeadraceShardAway": [({"headrace_shards_away": "0x20 1x60"}, {}, 23)],
     "HeadraceStatsLost": [({"headrace_stats_lost_total": "7x60 9x120"}, {}, 62)],
     "HeadraceScheduleMissed": [({"headrace_schedule_overdue_seconds": "0x20 70+60x60"}, {}, 23)],
     "HeadraceBacklogGrows": [

@@ -35,6 +35,7 @@ from headrace.errors import (
     SettingsError,
     StoreUnavailable,
 )
+from headrace.metrics import Exporter
 from headrace.model.ids import shard_for, shard_of
 from headrace.model.job import Outcome, State
 from headrace.model.stacks import WorkerStacks
@@ -638,6 +639,10 @@ def test_shards_that_were_silent_one_after_the_other_are_left_out_together(
         try:
             assert app.jobs.count("ready") == 1
             assert app.client.left_out == [1, 2]
+            app.client.away.clear()
+            told = {one.name: one.samples for one in Exporter(app.client, app.stats).collect()}
+            assert [one.value for one in told["headrace_shards_away"]] == [2]
+            assert sum(one.value for one in told["headrace_jobs"]) == 1
         finally:
             os.kill(other.pid, signal.SIGCONT)
 

@@ -107,6 +107,7 @@ class MetricSnapshot(msgspec.Struct, frozen=True):
         schedules: what became of the ticks of each, ever; the first 500 by name.
         limits: the first ``LIMITS`` by name.
         shown: queues, tasks and workers that have series of their own, by the name of their label.
+        away: how many shards did not answer, and are in no figure.
     """
 
     overview: Overview
@@ -118,6 +119,7 @@ class MetricSnapshot(msgspec.Struct, frozen=True):
     schedules: Mapping[str, Mapping[TickWord, int]]
     limits: Sequence[LimitState]
     shown: Mapping[str, frozenset[str]]
+    away: int
 
 
 def read_snapshot(client: Client, stats: Stats, now: float, memory: LabelMemory) -> MetricSnapshot:
@@ -153,7 +155,7 @@ def read_snapshot(client: Client, stats: Stats, now: float, memory: LabelMemory)
     shown = {"task": tasks_held[0], "queue": queues_held[0], "worker": frozenset(places)}
     return MetricSnapshot(
         seen, load, stats.behind(line), tasks_held[1], queues_held[1], dict(zip(places, workers, strict=True)),
-        schedules, limits.rows, shown,
+        schedules, limits.rows, shown, len(client.left_out),
     )  # fmt: skip
 
 
@@ -433,6 +435,8 @@ FAMILIES: tuple[MetricFamily, ...] = (
        lambda s: _one(s.load.memory)),
     Of("headrace_server_memory_max_bytes", "gauge", "bytes", (), "Memory that it may use; 0: without a limit.",
        "server", lambda s: _one(s.load.max_memory)),
+    Of("headrace_shards_away", "gauge", "shards", (), "Shards that did not answer: no other figure counts their jobs.",
+       "store", lambda s: _one(s.away)),
     Of("headrace_stats_waiting", "gauge", "batches", (), "Batches of counts that wait to be counted.", "statistics",
        lambda s: _one(s.line.waiting)),
     Of("headrace_stats_lag_seconds", "gauge", "seconds", (), "Since when the oldest of them waits.", "statistics",

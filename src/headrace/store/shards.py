@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -24,7 +23,7 @@ from headrace.protocol.script import Call
 from headrace.store.connection import ConnectionPool, packed
 from headrace.store.end_listener import EndListener, Tell
 from headrace.store.raw_connection import RawConnection
-from headrace.store.reach import SILENCE, Reach, missing, names, values
+from headrace.store.reach import SILENCE, Reach, missing, values
 from headrace.store.shard_routes import Asked, ShardRouter
 from headrace.store.store import AsyncStore, Store
 
@@ -37,6 +36,7 @@ log = logging.getLogger("headrace.store")
 T = TypeVar("T")
 R = TypeVar("R", bound=Reach)
 AWAY = 5.0  # a shard that did not answer is left out for so long (seconds)
+HERE = 0.25  # seconds for the rest of a reply that came while another shard was waited for
 
 
 class _Trip:
@@ -184,24 +184,25 @@ class _Part(Store):
 
     def finish(self, begun: _Begun, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:
         """What was begun, as by :meth:`run_all`."""
-        connection, end = begun.connection, begun.at + self.attempt_time
+        connection, left = begun.connection, begun.at + self.attempt_time - monotonic()
         try:
             if begun.error is not None:
                 raise begun.error
-            connection.sock.settimeout(max(0.001, end - monotonic()))
+            connection.sock.settimeout(max(HERE, left))
             replies = [connection.wait() for _ in calls]
             connection.sock.settimeout(self.attempt_time)
             if absent := missing(calls, replies):
                 self._load(connection, calls, replies, absent)
             found = values(calls, replies)
-        except BaseException as error:
-            self._close_unless_answered(begun.pool, connection, error)
-            if not isinstance(error, (driver.RedisError, OSError)):
+        except BaseException as failed:
+            self._close_unless_answered(begun.pool, connection, failed)
+            if not isinstance(failed, (driver.RedisError, OSError)):
                 raise
-            time.sleep(self.give_up_or_wait(error, 1, begun.at + self.settings.timeout, names(calls), hasty))
-            return self.run_all(calls, hasty)
-        begun.pool.give(connection)
-        return found
+            error = failed
+        else:
+            begun.pool.give(connection)
+            return found
+        return self._repeat(calls, error, begun.at + self.settings.timeout, hasty)
 
     def drop(self, begun: _Begun) -> None:
         begun.connection.close()

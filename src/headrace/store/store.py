@@ -72,41 +72,54 @@ class Store(Reach):
 
     def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:
         """Several calls in one round trip, in order, but not as one. Raises as :meth:`run`; ``hasty``: see Reach."""
-        now, attempt = monotonic(), 0
+        now = monotonic()
         deadline = now + self.settings.timeout
+        try:
+            return self._attempt(calls, now, deadline)
+        except (driver.RedisError, OSError) as failed:
+            error = failed
+        # Not in the handler: the cause of what fails later would be that of this.
+        return self._repeat(calls, error, deadline, hasty)
+
+    def _repeat(self, calls: Sequence[Call[Any]], error: Exception, deadline: float, hasty: int) -> list[Any]:
+        """After the first attempt, until the deadline."""
+        attempt = 0
         while True:
+            attempt += 1
+            time.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls), hasty))
+            self.try_to_revive(attempt)
             try:
-                if self._pid != os.getpid():
-                    # The parent's sockets are not ours: two processes that read one stream garble both.
-                    self._pool = ConnectionPool(self.settings.max_connections)
-                    self._pid = os.getpid()
-                pool = self._pool
-                try:
-                    connection = pool.idle.pop()
-                except IndexError:
-                    connection = None
-                if connection is None:
-                    # Not in the handler: that would take the place of what a failed connection came from.
-                    connection = self._another(pool, deadline - now)
-                if connection.end < now:
-                    connection.close()
-                    connection = self._open(pool)
-                connection.used = now
-                # Not a context manager: an idle program pays for each function that it calls before it sends.
-                try:
-                    found = self._exchange(connection, calls)
-                except BaseException as error:
-                    self._close_unless_answered(pool, connection, error)
-                    raise
-                pool.idle.append(connection)
-                if pool.line:
-                    pool.serve()
-                return found
-            except (driver.RedisError, OSError) as error:
-                attempt += 1
-                time.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls), hasty))
-                self.try_to_revive(attempt)
-                now = monotonic()
+                return self._attempt(calls, monotonic(), deadline)
+            except (driver.RedisError, OSError) as failed:
+                error = failed
+
+    def _attempt(self, calls: Sequence[Call[Any]], now: float, deadline: float) -> list[Any]:
+        if self._pid != os.getpid():
+            # The parent's sockets are not ours: two processes that read one stream garble both.
+            self._pool = ConnectionPool(self.settings.max_connections)
+            self._pid = os.getpid()
+        pool = self._pool
+        try:
+            connection = pool.idle.pop()
+        except IndexError:
+            connection = None
+        if connection is None:
+            # Not in the handler: that would take the place of what a failed connection came from.
+            connection = self._another(pool, deadline - now)
+        if connection.end < now:
+            connection.close()
+            connection = self._open(pool)
+        connection.used = now
+        # Not a context manager: an idle program pays for each function that it calls before it sends.
+        try:
+            found = self._exchange(connection, calls)
+        except BaseException as error:
+            self._close_unless_answered(pool, connection, error)
+            raise
+        pool.idle.append(connection)
+        if pool.line:
+            pool.serve()
+        return found
 
     def close(self) -> None:
         """Close the idle connections; the store may be used again."""
