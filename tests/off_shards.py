@@ -14,7 +14,7 @@ _CHUNKS = "each shard confirms its chunk before the next is sent (docs/cluster.m
 _LOST = "of a shard that lost everything, the next program that connects writes the number and the layout"
 _PARTIAL = "a list without home shows the other shards (docs/cluster.md)"
 _ONE = "the store of an old layout, which it makes, has one shard; of several the command tells of each"
-_TAP = "it holds the first claim, which may be that of another shard than its job's"
+_TAP = "it holds the first request of a kind, which may be that of another shard than its job's"
 _KNOWN = "its producer knows no limit, so its jobs live anywhere, and wait in no lane (docs/design/limits.md)"
 _OPERATION = "a bulk operation is a job on each shard (docs/cluster.md), and each shard counts up to its own bound"
 _OWN = "it says itself how many shards there are"
@@ -88,6 +88,7 @@ REASONS: dict[str, str] = {
     "tests/system/test_cluster_faults.py::test_nodes_that_all_got_new_addresses_are_found_by_the_seeds": _PARTIAL,
     "tests/system/test_cluster_faults.py::test_what_a_failover_loses_is_counted_and_nothing_confirmed_is_lost[memory-1]": _OWN,
     "tests/system/test_cluster_urls.py::test_a_cluster_without_full_coverage_names_what_is_missing": _HOME,
+    "tests/system/test_cluster_urls.py::test_another_server_at_the_address_of_a_dead_node_is_given_nothing": _HOME,
     "tests/system/test_cluster_urls.py::test_seeds_that_are_gone_are_said_to_be": _EACH,
     "tests/system/test_doctor_beside_workers.py::test_a_failover_in_the_middle_of_a_repair": _HOME,
     "tests/system/test_doctor_beside_workers.py::test_a_thousand_faults_are_found_under_load": _HOME,
@@ -97,6 +98,7 @@ REASONS: dict[str, str] = {
     "tests/system/test_hooks.py::test_a_hook_that_enqueues_a_failing_job_makes_one_call_a_second": _HOOKS,
     "tests/system/test_kill_trial.py::test_limits_and_ticks_hold_through_ten_seconds_of_kills": _PLACES,
     "tests/system/test_kills_points.py::test_a_kill_around_a_request[valkey-9-claiming-claim-reply": _TAP,
+    "tests/system/test_kills_points.py::test_one_that_dies_before_it_took_over_leaves_all_to_the_next": _TAP,
     "tests/system/test_limits_operated.py::test_a_pause_holds_a_value_or_all_until_it_ends": _KNOWN,
     "tests/system/test_limits_operated.py::test_changed_numbers_start_jobs_that_wait_in_an_idle_worker": _KNOWN,
     "tests/system/test_limits_operated.py::test_the_oldest_job_makes_room_for_a_new_one": _KNOWN,
