@@ -20,7 +20,7 @@ import msgspec
 from headrace.clock import monotonic
 from headrace.errors import DuplicateJob, JobNotFound, LaneFull, ServerError, SettingsError, ShardAway, StoreUnavailable
 from headrace.model.form import NewJob
-from headrace.model.ids import on_shard, shard_for, shard_of
+from headrace.model.ids import drawn_for, on_shard, shard_for, shard_of
 from headrace.model.type_registry import Types
 from headrace.protocol.durability import Confirmer, Durability, Slot, Wishes, durability, waits
 from headrace.protocol.keys import Keys, keys_at
@@ -279,31 +279,43 @@ class Client:
 
         Cost: one round trip.
         """
+        store, keys = self.store, self.keys
+        confirms = self._durability is not None or not (confirmer is None or confirmer.idle)
         if self.count > 1:
-            return _checked(self.drive(self._spread(jobs, requests, confirmer)), spread=True)
-        store = self.store
+            if len(jobs) != 1 or confirms:
+                return _checked(self.drive(self._spread(jobs, requests, confirmer)), spread=True)
+            keys = self.shards[drawn_for(jobs[0].id)]
         sender, number = store.slots.take()
-        call = enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl)
-        if self._durability is not None or not (confirmer is None or confirmer.idle):
+        call = enqueue(keys, jobs, sender, number, requests, self.settings.request_id_ttl)
+        if confirms:
             steps = self._confirmed(store, (sender, number), call, jobs, confirmer or Confirmer())
             return _checked(self.drive(steps))
-        accepted = store.run(call)
+        try:
+            accepted = store.run(call)
+        except ShardAway:
+            # It stored nothing, and is left out from now on.
+            accepted = self.drive(self._spread(jobs, requests, confirmer))
         store.slots.answered(sender, number)
         return _checked(accepted)
 
     async def asubmit(
         self, jobs: Sequence[NewJob], requests: Sequence[str] = (), confirmer: Confirmer | None = None
     ) -> Accepted:
+        store, keys = await self.ready(), self.keys
+        confirms = self._durability is not None or not (confirmer is None or confirmer.idle)
         if self.count > 1:
-            await self.ready()
-            return _checked(await self.adrive(self._spread(jobs, requests, confirmer)), spread=True)
-        store = await self.ready()
+            if len(jobs) != 1 or confirms:
+                return _checked(await self.adrive(self._spread(jobs, requests, confirmer)), spread=True)
+            keys = self.shards[drawn_for(jobs[0].id)]
         sender, number = store.slots.take()
-        call = enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl)
-        if self._durability is not None or not (confirmer is None or confirmer.idle):
+        call = enqueue(keys, jobs, sender, number, requests, self.settings.request_id_ttl)
+        if confirms:
             steps = self._confirmed(store, (sender, number), call, jobs, confirmer or Confirmer())
             return _checked(await self.adrive(steps))
-        accepted = await store.run(call)
+        try:
+            accepted = await store.run(call)
+        except ShardAway:
+            accepted = await self.adrive(self._spread(jobs, requests, confirmer))
         store.slots.answered(sender, number)
         return _checked(accepted)
 
@@ -315,13 +327,27 @@ class Client:
         store: Store | AsyncStore = self._made.get("astore") or self.store
         confirms = self._durability is not None or not (confirmer is None or confirmer.idle)
         wishes = confirmer.asked if confirmer else None
-        rows: dict[int, list[int]] = {}
-        for n, job in enumerate(jobs):
-            rows.setdefault(shard_of(job.id), []).append(n)
-        # Home first: if a limit is full there, nothing is stored anywhere.
-        waiting, new = sorted(rows.items()), list(jobs)
         told: list[Accepted] = []
         moved: dict[str, str] = {}
+        new = list(jobs)
+
+        def placed(shard: int, mine: list[int]) -> list[tuple[int, list[int]]]:
+            """Where jobs of a shard go that is left out."""
+            other = self.shard_for("")
+            free = [n for n in mine if shard and self._is_free(jobs[n]) and not (requests and requests[n])]
+            for n in free:
+                moved[jobs[n].id] = id = on_shard(jobs[n].id, other)
+                new[n] = msgspec.structs.replace(jobs[n], id=id)
+            bound = [n for n in mine if n not in free]
+            return [row for row in ((other, free), (shard, bound)) if row[1]]
+
+        rows: dict[int, list[int]] = {}
+        for n, job in enumerate(jobs):
+            rows.setdefault(drawn_for(job.id), []).append(n)
+        waiting, left_out = list[tuple[int, list[int]]](), self.left_out
+        # Home first: if a limit is full there, nothing is stored anywhere.
+        for shard, mine in sorted(rows.items()):
+            waiting += placed(shard, mine) if shard in left_out else [(shard, mine)]
         while waiting and not (told and (told[-1].full or told[-1].missing)):
             shard, mine = waiting.pop(0)
             some, asked = [new[n] for n in mine], [requests[n] for n in mine] if requests else ()
@@ -335,13 +361,7 @@ class Client:
                     store.slots.answered(*slot)
             except ShardAway:
                 store.slots.answered(*slot)
-                other = self.shard_for("")
-                free = [n for n in mine if shard and self._is_free(jobs[n]) and not (requests and requests[n])]
-                for n in free:
-                    moved[jobs[n].id] = id = on_shard(jobs[n].id, other)
-                    new[n] = msgspec.structs.replace(jobs[n], id=id)
-                bound = [n for n in mine if n not in free]
-                waiting += [row for row in ((other, free), (shard, bound)) if row[1]]
+                waiting += placed(shard, mine)
         if len(told) == 1 and not moved:
             return told[0]
         from headrace.store.shard_routes import accepted_of
