@@ -341,12 +341,9 @@ class Client:
             bound = [n for n in mine if n not in free]
             return [row for row in ((other, free), (shard, bound)) if row[1]]
 
-        rows: dict[int, list[int]] = {}
-        for n, job in enumerate(jobs):
-            rows.setdefault(drawn_for(job.id), []).append(n)
         waiting, left_out = list[tuple[int, list[int]]](), self.left_out
         # Home first: if a limit is full there, nothing is stored anywhere.
-        for shard, mine in sorted(rows.items()):
+        for shard, mine in _by_shard(jobs):
             waiting += placed(shard, mine) if shard in left_out else [(shard, mine)]
         while waiting and not (told and (told[-1].full or told[-1].missing)):
             shard, mine = waiting.pop(0)
@@ -458,6 +455,13 @@ class Client:
         if (astore := self._made.pop("astore", None)) is not None:
             await astore.close()
         self.close()
+
+
+def _by_shard(jobs: Sequence[NewJob]) -> list[tuple[int, list[int]]]:
+    rows: dict[int, list[int]] = {}
+    for n, job in enumerate(jobs):
+        rows.setdefault(drawn_for(job.id), []).append(n)
+    return sorted(rows.items())
 
 
 def _checked(accepted: Accepted, *, spread: bool = False) -> Accepted:
