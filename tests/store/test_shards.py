@@ -696,6 +696,29 @@ def _scripts(server: Server) -> int:
     return int(server.owner.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
 
 
+def test_a_list_that_is_enqueued_again_while_its_shard_is_left_out_is_stored_once(
+    new_server: Callable[..., Server],
+) -> None:
+    """Jobs that may live anywhere leave such a shard; these may be stored there, so they wait for it."""
+    servers = [new_server() for _ in range(SHARDS)]
+    with Headrace(" ".join(server.url for server in servers), timeout=1) as app:
+        one_a_shard(add(app))
+        before = app.jobs.count("ready")
+        drawn = [(one.pack(), shard_of(one.drawn)) for one in map(app.tasks["noop"].job, range(100)) if one.pack()]
+        packed = [data for data, shard in drawn if shard == 1][:2]
+        assert len(packed) == 2
+        os.kill(servers[1].pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(StoreUnavailable):
+                app.enqueue_packed(packed)
+        finally:
+            os.kill(servers[1].pid, signal.SIGCONT)
+        assert app.client.left_out == [1]
+        app.enqueue_packed(packed)
+        app.client.away.clear()
+        assert app.jobs.count("ready") == before + 2
+
+
 def test_a_shard_that_moves_while_it_is_waited_for_makes_its_new_server_no_silent_one() -> None:
     """The server was noted when the wait was over: other shards there were not asked, though it answered."""
     with Headrace("cluster://127.0.0.1:1,127.0.0.1:2?shards=3") as app:
