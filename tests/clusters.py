@@ -193,9 +193,11 @@ class Cluster:
 
     def replica_of(self, primary: Node) -> Node:
         """A replica whose link with this primary is up; waits for one."""
-        return eventually(
-            lambda: next((node for node in self.running if _replicates(node, primary)), None), what="a replica's link"
-        )
+        return eventually(lambda: self.replicas(primary), what="a replica's link")[0]
+
+    def replicas(self, primary: Node) -> list[Node]:
+        """The replicas whose link with this primary is up."""
+        return [node for node in self.running if _replicates(node, primary)]
 
     def other(self, than: Node) -> Node:
         """Another primary, to which slots can move."""

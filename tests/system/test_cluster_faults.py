@@ -222,7 +222,7 @@ def test_a_lost_reply_then_a_move_then_a_failover_apply_a_call_once(new_cluster:
 
         lost(lambda: cluster.move(slot, cluster.other(cluster.serving(slot))))
         task.enqueue(1)
-        eventually(lambda: cluster.replica_of(cluster.serving(slot)), what="a replica of the new node")
+        eventually(lambda: cluster.replicas(cluster.serving(slot)), what="a replica of the new node")
 
         def die() -> None:
             node = cluster.serving(slot)
