@@ -186,10 +186,12 @@ class Cluster:
         return f"cluster://{','.join(f'{host}:{port}' for host, port, _ in (node.place for node in nodes))}"
 
     def serving(self, slot: int) -> Node:
-        """The node that has the slot: of several that say so, the one with the newest epoch."""
-        found = [(epoch, n) for n, node in enumerate(self.nodes) if (epoch := _epoch_of(node, slot)) is not None]
-        assert found, f"no running node serves slot {slot}"
-        return self.nodes[max(found)[1]]
+        """The node that has the slot: of several that say so, the one with the newest epoch. Waits for one."""
+
+        def owners() -> list[tuple[int, int]]:
+            return [(epoch, n) for n, node in enumerate(self.nodes) if (epoch := _epoch_of(node, slot)) is not None]
+
+        return self.nodes[max(eventually(owners, what=f"a node that serves slot {slot}"))[1]]
 
     def replica_of(self, primary: Node) -> Node:
         """A replica whose link with this primary is up; waits for one."""
