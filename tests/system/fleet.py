@@ -227,7 +227,8 @@ class Fleet:
         def over() -> bool:
             states = self.app.overview().states
             left.update({state: states.get(state, 0) for state in live})
-            return not any(left.values())
+            # A shard that is away tells nothing.
+            return not any(left.values()) and not self.app.client.left_out
 
         try:
             self.until(over, timeout)

@@ -186,18 +186,22 @@ def test_claims_and_settles_that_a_failover_lost_complete_once(
     fleet.check()
 
 
-def test_a_primary_that_is_cut_off_completes_nothing_twice(new_cluster: NewCluster, new_fleet: NewFleet) -> None:
+def _splits(new_cluster: NewCluster, new_fleet: NewFleet, splits: int) -> None:
+    """A primary is cut off and comes back, and so does its heir."""
     cluster = new_cluster(3, 1, proxied=True)
     fleet = new_fleet(f"{cluster.url}?shards={SHARDS}", lease=60.0)
     worker = fleet.worker(processes=2)
     slot = last_slot(fleet.app)
-    primary = cluster.serving(slot)
     with load(fleet) as jobs:
         before = len(jobs)
-        cluster.copied(primary)
-        cluster.cut_off(primary)
-        eventually(lambda: cluster.serving(slot) is not primary, what="a failover")
-    cluster.reconnect()
+        cluster.copied(cluster.serving(slot))
+        for _ in range(splits):
+            primary = cluster.serving(slot)
+            cluster.cut_off(primary)
+            eventually(lambda node=primary: cluster.serving(slot) is not node, what="a failover")
+            cluster.reconnect()
+            eventually(lambda: cluster.replicas(cluster.serving(slot)), what="a replica")
+            eventually(lambda: cluster.settled, what="a cluster that agrees")
     fleet.drained()
     ended = fleet.ledger.counts("E")
     say(f"{len(jobs)} jobs, {sum(not ended[job.id] for job in jobs)} lost")
@@ -205,6 +209,15 @@ def test_a_primary_that_is_cut_off_completes_nothing_twice(new_cluster: NewClust
     assert {id: fleet.ledger.lines(id=id) for id, ends in ended.items() if ends > 1} == {}
     assert all(ended[job.id] for job in jobs[:before])
     fleet.check()
+
+
+def test_a_primary_that_is_cut_off_completes_nothing_twice(new_cluster: NewCluster, new_fleet: NewFleet) -> None:
+    _splits(new_cluster, new_fleet, 1)
+
+
+@pytest.mark.soak
+def test_nodes_that_are_cut_off_in_turn_complete_nothing_twice(new_cluster: NewCluster, new_fleet: NewFleet) -> None:
+    _splits(new_cluster, new_fleet, 10)
 
 
 def test_a_lost_reply_then_a_move_then_a_failover_apply_a_call_once(new_cluster: NewCluster) -> None:
