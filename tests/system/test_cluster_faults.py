@@ -199,6 +199,8 @@ def _splits(new_cluster: NewCluster, new_fleet: NewFleet, splits: int) -> None:
             primary = cluster.serving(slot)
             cluster.cut_off(primary)
             eventually(lambda node=primary: cluster.serving(slot) is not node, what="a failover")
+            # Clients reach both meanwhile.
+            eventually(lambda enqueued=len(jobs): len(jobs) > enqueued + 20, what="jobs after the failover")
             cluster.reconnect()
             eventually(lambda: cluster.replicas(cluster.serving(slot)), what="a replica")
             eventually(lambda: cluster.settled, what="a cluster that agrees")
