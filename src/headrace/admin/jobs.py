@@ -15,6 +15,7 @@ import msgspec
 
 from headrace.admin.job_paging import Order, own_page, page_of, query_of, state_of
 from headrace.errors import CorruptRecord, HeadraceError, JobNotFound, OptionsError, StoreUnavailable
+from headrace.model.ids import rows_by_shard
 from headrace.model.job import State
 from headrace.model.job_record import Page, PlainReader, Record, ValueReader
 from headrace.protocol import overviews, produce
@@ -55,10 +56,8 @@ def _by_shard(client: Client, ids: list[str]) -> list[list[str]]:
         return [ids]
     from headrace.store.shard_routes import ShardRouter
 
-    router, parts = ShardRouter(client.shards), dict[int, list[str]]()
-    for id in ids:
-        parts.setdefault(router.of(id), []).append(id)
-    return list(parts.values())
+    rows = rows_by_shard(map(ShardRouter(client.shards).of, ids))
+    return [[ids[n] for n in mine] for mine in rows.values()]
 
 
 def _piece(client: Client, find: Find, verb: str, ids: list[str]) -> Steps[list[JobReply]]:

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import re
 from binascii import crc32, crc_hqx
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 
@@ -248,8 +248,16 @@ def shard_of(id: str) -> int:
 
 
 def drawn_for(id: str) -> int:
-    """As :func:`shard_of`, of what is known to be an id: each enqueue asks."""
+    """As :func:`shard_of`, of what is known to be an id. It checks nothing, since each enqueue calls it."""
     return (_DIGITS.index(id[19]) * 32 + _DIGITS.index(id[20])) % _UNIQUE
+
+
+def rows_by_shard(shards: Iterable[int]) -> dict[int, list[int]]:
+    """The numbers of the rows of each shard; ``shards``: that of each row."""
+    rows: dict[int, list[int]] = {}
+    for n, shard in enumerate(shards):
+        rows.setdefault(shard, []).append(n)
+    return rows
 
 
 def milliseconds_of(id: str) -> int:

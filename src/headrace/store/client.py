@@ -20,7 +20,7 @@ import msgspec
 from headrace.clock import monotonic
 from headrace.errors import DuplicateJob, JobNotFound, LaneFull, ServerError, SettingsError, ShardAway, StoreUnavailable
 from headrace.model.form import NewJob
-from headrace.model.ids import drawn_for, on_shard, shard_for, shard_of
+from headrace.model.ids import drawn_for, on_shard, rows_by_shard, shard_for, shard_of
 from headrace.model.type_registry import Types
 from headrace.protocol.durability import Confirmer, Durability, Slot, Wishes, durability, waits
 from headrace.protocol.keys import Keys, keys_at
@@ -280,7 +280,7 @@ class Client:
         Cost: one round trip.
         """
         store, keys = self.store, self.keys
-        confirms = self._durability is not None or not (confirmer is None or confirmer.idle)
+        confirms = self._confirms(confirmer)
         if self.count > 1:
             if len(jobs) != 1 or confirms:
                 return _checked(self.drive(self._spread(jobs, requests, confirmer)), spread=True)
@@ -302,7 +302,7 @@ class Client:
         self, jobs: Sequence[NewJob], requests: Sequence[str] = (), confirmer: Confirmer | None = None
     ) -> Accepted:
         store, keys = await self.ready(), self.keys
-        confirms = self._durability is not None or not (confirmer is None or confirmer.idle)
+        confirms = self._confirms(confirmer)
         if self.count > 1:
             if len(jobs) != 1 or confirms:
                 return _checked(await self.adrive(self._spread(jobs, requests, confirmer)), spread=True)
@@ -325,14 +325,14 @@ class Client:
         Each shard confirms its own before the next is asked.
         """
         store: Store | AsyncStore = self._made.get("astore") or self.store
-        confirms = self._durability is not None or not (confirmer is None or confirmer.idle)
+        confirms = self._confirms(confirmer)
         wishes = confirmer.asked if confirmer else None
         told: list[Accepted] = []
         moved: dict[str, str] = {}
         new = list(jobs)
 
         def placed(shard: int, mine: list[int]) -> list[tuple[int, list[int]]]:
-            """Where jobs of a shard go that is left out."""
+            """Where the jobs of a shard that is left out go."""
             other = self.shard_for("")
             free = [n for n in mine if shard and self._is_free(jobs[n]) and not (requests and requests[n])]
             for n in free:
@@ -343,7 +343,7 @@ class Client:
 
         waiting, left_out = list[tuple[int, list[int]]](), self.left_out
         # Home first: if a limit is full there, nothing is stored anywhere.
-        for shard, mine in _by_shard(jobs):
+        for shard, mine in sorted(rows_by_shard(drawn_for(job.id) for job in jobs).items()):
             waiting += placed(shard, mine) if shard in left_out else [(shard, mine)]
         while waiting and not (told and (told[-1].full or told[-1].missing)):
             shard, mine = waiting.pop(0)
@@ -364,6 +364,10 @@ class Client:
         from headrace.store.shard_routes import accepted_of
 
         return accepted_of(told, moved)
+
+    def _confirms(self, confirmer: Confirmer | None) -> bool:
+        """Whether an enqueue is to be confirmed: by the settings or by its caller."""
+        return self._durability is not None or not (confirmer is None or confirmer.idle)
 
     def _is_free(self, job: NewJob) -> bool:
         form = job.form
@@ -455,13 +459,6 @@ class Client:
         if (astore := self._made.pop("astore", None)) is not None:
             await astore.close()
         self.close()
-
-
-def _by_shard(jobs: Sequence[NewJob]) -> list[tuple[int, list[int]]]:
-    rows: dict[int, list[int]] = {}
-    for n, job in enumerate(jobs):
-        rows.setdefault(drawn_for(job.id), []).append(n)
-    return sorted(rows.items())
 
 
 def _checked(accepted: Accepted, *, spread: bool = False) -> Accepted:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from headrace.errors import OptionsError
-from headrace.model.ids import shard_for, shard_of
+from headrace.model.ids import rows_by_shard, shard_for, shard_of
 from headrace.protocol.graph import FlowPage
 from headrace.protocol.index_pages import CauseFacts, CausesFound, IndexPage, WalkedPart
 from headrace.protocol.operations import StreamPiece
@@ -80,9 +80,7 @@ class ShardRouter:
 
     def _each(self, call: Call[Any], place: int) -> Asked:
         ids: list[str] = msgspec.msgpack.decode(cast(bytes, call.args[place])) if call.args[place] else []
-        rows: dict[int, list[int]] = {}
-        for n, id in enumerate(ids):
-            rows.setdefault(self.of(id), []).append(n)
+        rows = rows_by_shard(map(self.of, ids))
         parts = [
             (shard, unread(call.on(self._keys[shard], {place: msgspec.msgpack.encode([ids[n] for n in mine])})))
             for shard, mine in rows.items()

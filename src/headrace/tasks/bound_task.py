@@ -254,7 +254,7 @@ class BoundTask(Generic[P, R]):
             return self._shard_of_others()
         if options.unique and options.key:
             raise OptionsError(f"{self.task} is unique and has a key, which may live on two shards: use one of the two")
-        # Asked first whether there are any: each enqueue passes here.
+        # Most programs have no limits, and each enqueue passes here.
         if not (name or self._place) and context.limits and context.limits_of(self._limits(), options.queue):
             return context.client.keys.shard
         return context.client.shard_for(name or self._place)
