@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import signal
 import sys
@@ -121,6 +122,56 @@ def test_stamps_are_read_in_other_processes_as_long_as_their_maker_lives(
     assert len(list(tmp_path.iterdir())) == 1
     HealthStamps().end()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_that_start_at_once_leave_each_other_their_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file was named before it was whole: a worker that started meanwhile took it for that of a dead one, and no
+    probe found the living one any more, which its orchestrator then restarted.
+    """
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    publish = HealthStamps._publish
+
+    def meanwhile(self: HealthStamps) -> None:
+        publish(self)
+        if not (other := os.fork()):
+            health_stamps.forget_dead()
+            os._exit(0)
+        os.waitpid(other, 0)
+
+    monkeypatch.setattr(HealthStamps, "_publish", meanwhile)
+    made = HealthStamps()
+    assert [str(path) for path in tmp_path.iterdir()] == [made.path]
+    made.end()
+
+
+def test_a_file_that_cannot_be_read_as_a_stamp_stays_as_long_as_a_worker_locks_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While versions change on a machine, a worker of one removed the files of the other's."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    foreign = tmp_path / f"headrace-{os.geteuid()}-7-ab.health"
+    said, told = os.pipe(), os.pipe()
+    if not (worker := os.fork()):
+        with foreign.open("wb") as file:
+            file.write(b"HRh9" + bytes(200))
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            os.write(said[1], b"x")
+            os.read(told[0], 1)
+        os._exit(0)
+    os.read(said[0], 1)
+    try:
+        assert stamps() == []
+        health_stamps.forget_dead()
+        assert foreign.exists()
+    finally:
+        os.write(told[1], b"x")
+        os.waitpid(worker, 0)
+    health_stamps.forget_dead()
+    assert not foreign.exists()
+    for end in (*said, *told):
+        os.close(end)
 
 
 def _contained(flags: int) -> tuple[int, int, int]:

@@ -7,13 +7,14 @@ file, which imports no application and asks no server.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
 import stat
 import struct
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 # Seconds between two stamps of the dispatcher at least, and the share of a lease: the lease is to look held.
@@ -124,16 +125,18 @@ class HealthStamps:
         # Workers of several containers may share the directory, and each be the process 1 of its own.
         name = shared or f"{os.getpid()}-{os.urandom(4).hex()}"
         self._name = f"{stamps_directory()}/{_prefix()}{name}{_SUFFIX}"
+        own = os.getpid(), int(name.partition("-")[0])
+        first = _FORM.pack(_MAGIC, *own, 0, 0.0, 0.0, 0.0, 0.0, 0.0, pid_namespace())
         try:
-            self._file = self._made()
+            self._file = self._made(first)
         except OSError as error:
             self.fault = str(error)
         # Shared with the processes that are forked from here.
         self._bytes = mmap.mmap(self._file, SIZE)
-        own = os.getpid(), int(name.partition("-")[0])
-        self._bytes[:] = _FORM.pack(_MAGIC, *own, 0, 0.0, 0.0, 0.0, 0.0, 0.0, pid_namespace())
+        if self._file < 0:
+            self._bytes[:] = first
 
-    def _made(self) -> int:
+    def _made(self, first: bytes) -> int:
         """A new file, locked for as long as this process lives: one that no process locks is of a dead worker."""
         forget_dead()
         path = f"{self._name.removesuffix(_SUFFIX)}.{os.getpid()}"
@@ -141,13 +144,13 @@ class HealthStamps:
         self.path = path
         try:
             # To touch memory whose file has no room on the disk ends a process by BUS: here that is an error.
-            os.write(file, bytes(SIZE) + self._about(""))
+            os.write(file, first + self._about(""))
             fcntl.lockf(file, fcntl.LOCK_EX)
-            # Named when it is locked: no other process may take it for that of a dead worker.
+            # Named when it is whole and locked: no other process may take it for that of a dead worker.
             if not os.path.exists(self._name):  # noqa: PTH110 - see _paths
                 self._publish()
         except OSError:
-            _unlink(path)
+            _unlink(path, file)
             self.path = ""
             os.close(file)
             raise
@@ -204,10 +207,8 @@ class HealthStamps:
 
     def end(self) -> None:
         """The worker has ended in order. Twice is fine."""
-        with suppress(OSError):
-            # The next worker may have taken the name over.
-            if self.path and os.path.samestat(os.stat(self.path), os.fstat(self._file)):  # noqa: PTH116 - see _paths
-                os.unlink(self.path)  # noqa: PTH108 - see _paths
+        if self.path:
+            _unlink(self.path, self._file)
         self.path = ""
 
 
@@ -229,8 +230,10 @@ def pid_namespace() -> float:
 
 def forget_dead() -> None:
     for path in _paths():
-        if _read(path) is None:
-            _unlink(path)
+        with suppress(OSError), _opened(path) as file:
+            # Whatever a living worker has written, such as one of another version: its file stays.
+            if not _is_locked(file):
+                _unlink(path, file)
 
 
 def stamps_directory() -> str:
@@ -243,9 +246,11 @@ def _prefix() -> str:
     return f"headrace-{os.geteuid()}-"
 
 
-def _unlink(path: str) -> None:
+def _unlink(path: str, file: int) -> None:
     with suppress(OSError):
-        os.unlink(path)  # noqa: PTH108 - see _paths
+        # The next worker may have taken the name over.
+        if os.path.samestat(os.stat(path), os.fstat(file)):  # noqa: PTH116 - see _paths
+            os.unlink(path)  # noqa: PTH108 - see _paths
 
 
 def _paths() -> Iterator[str]:
@@ -254,27 +259,35 @@ def _paths() -> Iterator[str]:
         yield from [one.path for one in entries if one.name.startswith(_prefix()) and one.name.endswith(_SUFFIX)]
 
 
-def _read(path: str) -> Stamp | None:
-    """What a file tells; None: no living worker of this user writes it."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
+@contextmanager
+def _opened(path: str) -> Generator[int]:
+    """A file of this user. Raises OSError: it is another one, or cannot be read."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         about = os.fstat(file)
         if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode):
-            return None
-        data = os.read(file, _MOST)
-        try:
-            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            if len(data) < SIZE or not data.startswith(_MAGIC):
-                return None
-            app, url, *_ = [*data[SIZE:].decode(errors="surrogateescape").split("\n"), "", ""]
-            return _unpacked(data)._replace(app=app, url=url)
-        return None
+            raise PermissionError(errno.EPERM, "no file of this user", path)
+        yield file
     finally:
         os.close(file)
+
+
+def _is_locked(file: int) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+def _read(path: str) -> Stamp | None:
+    """What a file tells; None: no living worker of this user writes it."""
+    with suppress(OSError), _opened(path) as file:
+        data = os.read(file, _MOST)
+        if _is_locked(file) and len(data) >= SIZE and data.startswith(_MAGIC):
+            app, url, *_ = [*data[SIZE:].decode(errors="surrogateescape").split("\n"), "", ""]
+            return _unpacked(data)._replace(app=app, url=url)
+    return None
 
 
 def _unpacked(data: mmap.mmap | bytes) -> Stamp:
