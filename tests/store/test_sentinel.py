@@ -91,7 +91,7 @@ def test_work_goes_on_with_the_promoted_replica(master: Server, replica: Server,
 def test_a_master_that_is_away_is_named_as_people_write_it(master: Server, replica: Server, sentinel: int) -> None:
     for server in (replica, master):
         server.kill()
-    with Headrace(f"sentinel://127.0.0.1:{sentinel}/jobs/0", timeout=0.3) as app:
+    with Headrace(f"sentinel://127.0.0.1:{sentinel}/jobs/0", timeout=1.5) as app:
         with pytest.raises(StoreUnavailable, match=f"connecting to 127.0.0.1:{master.port}"):
             app.overview()
         with pytest.raises(StoreUnavailable, match=f"connecting to 127.0.0.1:{master.port}"):
@@ -115,7 +115,7 @@ def test_an_unknown_service_and_a_silent_sentinel_are_told_apart(
         (f"sentinel://{silent},{known}/other/0", f"the Sentinel at {known} knows no master 'other'"),
         (f"sentinel://{silent}/jobs/0", "refused"),
     ):
-        store = Store(url, Settings(timeout=0.5))
+        store = Store(url, Settings(timeout=1.5))
         with pytest.raises(StoreUnavailable, match=f"did not answer.*{reason}"):
             store.run(overviews.overview(store.keys))
         store.close()

@@ -212,7 +212,7 @@ def test_a_half_open_connection_is_left_for_a_new_one(make: Make, proxy: Proxy, 
 @pytest.mark.any_server
 def test_one_silent_connection_tells_of_all_that_are_idle(make: Make, proxy: Proxy, stage: Stage) -> None:
     """After a failover each of a web server's twenty would cost another call its time."""
-    twin, call = make(proxy.url, timeout=0.5), overviews.overview(stage.keys)
+    twin, call = make(proxy.url, timeout=1), overviews.overview(stage.keys)
     twin.run(call)
     proxy.delay = 0.1
     twin.at_once([call, call])

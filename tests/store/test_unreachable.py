@@ -252,8 +252,8 @@ def test_the_word_of_a_server_without_room_is_told_though_the_write_failed(
         with contextlib.suppress(OSError):
             while True:
                 one, _ = server.accept()
-                one.sendall(b"-ERR max number of clients reached\r\n")
-                one.close()
+                with one:
+                    one.sendall(b"-ERR max number of clients reached\r\n")
                 closed.release()
 
     with socket.socket(socket.AF_UNIX) as server:
@@ -262,7 +262,7 @@ def test_the_word_of_a_server_without_room_is_told_though_the_write_failed(
         thread = threading.Thread(target=refuse)
         thread.start()
         with (
-            Headrace(f"unix://{place}", timeout=0.2) as app,
+            Headrace(f"unix://{place}", timeout=2) as app,
             pytest.raises(StoreUnavailable, match="number of clients"),
         ):
             app.overview()

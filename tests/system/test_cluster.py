@@ -49,7 +49,7 @@ def assert_each_ran_once(fleet: Fleet, jobs: list[Job[float]]) -> None:
 
 def test_a_claim_does_nothing_while_some_keys_are_on_another_node(new_cluster: NewCluster) -> None:
     cluster = new_cluster(3, 0)
-    with Headrace(cluster.url, timeout=0.5) as app:
+    with Headrace(cluster.url, timeout=2) as app:
         run, keys = app.client.run, app.client.keys
         jobs = {app.by_name("tasks.add").enqueue(n).id for n in range(21)}
         run(consume.register(keys, "w1", 60_000_000, ["place", "here:1"]))
