@@ -112,7 +112,10 @@ def test_a_probe_selects_workers_by_application_and_by_server(
     headrace.environment |= {"HEADRACE_URL": other.url}
     two = Worker(headrace.start("worker", "shop:app", "--processes", "1", stderr=subprocess.PIPE))
     try:
-        eventually(is_ready_each(2), 120)
+        # Each shows its log if it does not; and then it must have its file.
+        for started in (one, two):
+            started.serves()
+        eventually(is_ready_each(2), 60)
         other.kill()
         eventually(lambda: headrace("health", "--ready", code=None).code == 1, 60)
         assert "s3cret" in other.url
