@@ -112,7 +112,7 @@ def test_a_probe_selects_workers_by_application_and_by_server(
     headrace.environment |= {"HEADRACE_URL": other.url}
     two = Worker(headrace.start("worker", "shop:app", "--processes", "1", stderr=subprocess.PIPE))
     try:
-        # Each shows its log if it does not; and then it must have its file.
+        # A worker that does not serve shows its log. One that serves has its file.
         for started in (one, two):
             started.serves()
         eventually(is_ready_each(2), 60)

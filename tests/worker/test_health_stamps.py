@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import signal
 import sys
@@ -151,26 +150,20 @@ def test_a_file_that_cannot_be_read_as_a_stamp_stays_as_long_as_a_worker_locks_i
 ) -> None:
     """While versions change on a machine, a worker of one removed the files of the other's."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    foreign = tmp_path / f"headrace-{os.geteuid()}-7-ab.health"
-    said, told = os.pipe(), os.pipe()
-    if not (worker := os.fork()):
-        with foreign.open("wb") as file:
-            file.write(b"HRh9" + bytes(200))
-            fcntl.lockf(file, fcntl.LOCK_EX)
-            os.write(said[1], b"x")
-            os.read(told[0], 1)
-        os._exit(0)
-    os.read(said[0], 1)
+    worker, *pipes = _made(WELL)
+    (foreign,) = tmp_path.iterdir()
+    with foreign.open("r+b") as file:
+        file.write(b"HRh9")
     try:
         assert stamps() == []
         health_stamps.forget_dead()
         assert foreign.exists()
     finally:
-        os.write(told[1], b"x")
+        os.kill(worker, signal.SIGKILL)
         os.waitpid(worker, 0)
     health_stamps.forget_dead()
     assert not foreign.exists()
-    for end in (*said, *told):
+    for end in pipes:
         os.close(end)
 
 

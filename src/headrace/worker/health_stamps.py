@@ -7,7 +7,6 @@ file, which imports no application and asks no server.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import mmap
 import os
@@ -231,7 +230,7 @@ def pid_namespace() -> float:
 def forget_dead() -> None:
     for path in _paths():
         with suppress(OSError), _opened(path) as file:
-            # Whatever a living worker has written, such as one of another version: its file stays.
+            # Only the lock tells: a living worker of another version may write other bytes.
             if not _is_locked(file):
                 _unlink(path, file)
 
@@ -266,7 +265,7 @@ def _opened(path: str) -> Generator[int]:
     try:
         about = os.fstat(file)
         if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode):
-            raise PermissionError(errno.EPERM, "no file of this user", path)
+            raise PermissionError(path)
         yield file
     finally:
         os.close(file)
