@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import psutil
@@ -32,3 +34,16 @@ def eventually(condition: Callable[[], T], timeout: float = 60, *, what: str = "
             raise AssertionError(f"{what or condition} was not true within {timeout} s; last: {value!r}")
         time.sleep(max(every, min(2 * (now - began), 0.5)))
         every = min(every * 2, 0.05)
+
+
+@contextlib.contextmanager
+def held_up(seconds: float) -> Iterator[None]:
+    """Hold up what the main thread does in this, from a moment after its beginning and for so long."""
+    before = signal.signal(signal.SIGUSR1, lambda _number, _frame: time.sleep(seconds))
+    timer = threading.Timer(0.05, signal.pthread_kill, [threading.main_thread().ident, signal.SIGUSR1])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)

@@ -17,7 +17,7 @@ from headrace.settings import Settings
 from headrace.store import connection
 from headrace.store.connection import AllInUse, ConnectionPool
 from headrace.store.store import Store
-from tests.deadline import eventually
+from tests.deadline import eventually, held_up
 from tests.store.twin import KINDS, Twin, started
 
 Make = Callable[..., Twin]
@@ -130,6 +130,8 @@ async def test_a_wait_in_line_ends_in_time_and_leaves_the_line() -> None:
     assert pool.take() is None
     with pytest.raises(AllInUse):
         pool.wait(0.001)
+    with held_up(0.3), pytest.raises(AllInUse):
+        pool.wait(0.2)
     with pytest.raises(AllInUse):
         await pool.await_(0.001)
     assert not pool.line

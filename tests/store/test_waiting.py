@@ -104,6 +104,12 @@ def listening() -> bool:
     return any(one.name == "headrace-ends" for one in threading.enumerate())
 
 
+def test_a_wait_that_is_held_up_until_its_time_is_over_ends(app: Headrace) -> None:
+    job = app.tasks["double"].enqueue(1)
+    with deadline.held_up(0.5), pytest.raises(WaitTimeout):
+        job.result(timeout=0.3)
+
+
 # One connection.
 
 

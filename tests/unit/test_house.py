@@ -219,6 +219,7 @@ SHORT = {
     "contrib/flask": "a tie is a module",
     "contrib/django/models": "Django looks for a module of this name",
     "contrib/django/management/commands/headrace": "Django looks for a module of this name",
+    "mailbox": "the pool, the private server, the statistics and the store wait with it",
     "store/surroundings": "programs that have not connected use it, without the driver of the store",
 }
 

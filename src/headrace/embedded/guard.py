@@ -25,12 +25,13 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import TYPE_CHECKING, BinaryIO
 
 from headrace.clock import monotonic
 from headrace.embedded import paths
 from headrace.errors import ServerError
+from headrace.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from headrace.embedded.paths import DataFiles
@@ -60,7 +61,7 @@ class Guard:
         # Seconds that the server outlives its users.
         self.idle_timeout = idle_timeout
         self.server: subprocess.Popen[bytes] | None = None
-        self.signals: SimpleQueue[int] = SimpleQueue()
+        self.signals: Mailbox[int] = Mailbox()
 
     def run(self, report: BinaryIO) -> None:
         """Guard until the end. Reports an error of the start, or closes ``report`` when the server serves."""
@@ -110,7 +111,7 @@ class Guard:
     def pause(self, seconds: float) -> None:
         """Wait, at most until the server ends. Raises StopError: a signal or a command ordered the end."""
         with contextlib.suppress(Empty):
-            if self.signals.get(timeout=seconds) != signal.SIGCHLD:
+            if self.signals.get(seconds) != signal.SIGCHLD:
                 raise StopError
         if self.spot.stopped.exists():
             raise StopError

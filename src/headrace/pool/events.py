@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Literal, TypedDict
 
 import msgspec
@@ -20,6 +19,7 @@ import msgspec
 from headrace.clock import monotonic
 from headrace.dispatch import Strategy, named
 from headrace.errors import OptionsError
+from headrace.mailbox import Mailbox
 from headrace.pool.scheduler import Scheduler
 from headrace.pool.state import Member
 
@@ -178,7 +178,7 @@ class Events:
         self._pool = pool
         self._callbacks = tuple(callbacks)
         self._handlers: tuple[Handler, ...] = (_warn,) if handlers is None else tuple(handlers)
-        self._queue: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]] | None] = SimpleQueue()
+        self._queue: Mailbox[tuple[Callable[..., object], tuple[Any, ...]] | None] = Mailbox()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         for callback in self._callbacks:

@@ -90,10 +90,10 @@ class PoolWatch:
             due = min(self._expire_due(), self._look_at_overruns(), self._look_at_leases())
             asked = set[bool | None]()
             with suppress(Empty):
-                wait = None if due == float("inf") else min(max(due - monotonic(), 0), threading.TIMEOUT_MAX)
-                asked.add(self._bell.get(timeout=wait))
+                wait = None if due == float("inf") else max(due - monotonic(), 0)
+                asked.add(self._bell.get(wait))
                 while True:
-                    asked.add(self._bell.get_nowait())
+                    asked.add(self._bell.get(0))
             if None in asked:
                 self._finish()
 

@@ -19,11 +19,12 @@ from _thread import start_new_thread
 from importlib import import_module
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any
 
 from headrace.clock import monotonic
 from headrace.errors import ArgumentError, MemberDied
+from headrace.mailbox import Mailbox
 from headrace.pool import members
 from headrace.pool.child import CALL, DEFERRED, ERROR, FAILED, READY, Frames, GarbledFrame, RemoteTraceback, head, main
 from headrace.pool.members import Members
@@ -122,7 +123,7 @@ class ProcessBody:
         self._sent = 0
         self._deferred: dict[int, Call[Any]] = {}
         self._thread: MemberThread | None = None
-        self._hurry: SimpleQueue[None] = SimpleQueue()
+        self._hurry: Mailbox[None] = Mailbox()
         self._killed = ""
         self._stopping = False
 
@@ -280,7 +281,7 @@ class ProcessBody:
             if monotonic() >= end:
                 return True
             with contextlib.suppress(Empty):
-                self._hurry.get(timeout=0.1)
+                self._hurry.get(0.1)
         return False
 
     def _incarnation(self) -> str:

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import InvalidStateError
 from itertools import count
-from queue import SimpleQueue
 from typing import Any
 
 from headrace.clock import monotonic
@@ -29,6 +28,7 @@ from headrace.dispatch import (
     nobody_free,
 )
 from headrace.errors import ClosedError, MemberDied, OptionsError, PoolBroken
+from headrace.mailbox import Mailbox
 from headrace.pool.state import Call, CallQueues, Latch, Lease, Member
 
 # A choice is made without the lock, so its member may be removed before it is booked; then it is made again.
@@ -48,7 +48,7 @@ class Scheduler:
     """
 
     def __init__(self, *, lifo: bool, backlog: int | None) -> None:
-        self.bell: SimpleQueue[bool | None] = SimpleQueue()
+        self.bell: Mailbox[bool | None] = Mailbox()
         self.begin_anew()
         self.snapshot: Snapshot[Member] = Snapshot((), LoadIndex(), count().__next__)
         self.members: list[Member] = []

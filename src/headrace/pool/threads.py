@@ -12,10 +12,11 @@ import threading
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any, Generic, TypeVar, cast
 
 from headrace.clock import monotonic
+from headrace.mailbox import Mailbox
 from headrace.pool.members import Members
 from headrace.pool.state import Call, Member, MemberThread, settle
 
@@ -56,7 +57,7 @@ class ThreadBody:
         self._wake.acquire()
         self._thread: MemberThread | None = None
         # Set to end the waiting before a restart.
-        self._hurry: SimpleQueue[None] = SimpleQueue()
+        self._hurry: Mailbox[None] = Mailbox()
         self._delay = 0.0
 
     def start(self) -> None:
@@ -81,7 +82,7 @@ class ThreadBody:
         old, self._wake = self._wake, threading.Lock()
         self._wake.acquire()
         self._thread = None
-        old_hurry, self._hurry = self._hurry, SimpleQueue()
+        old_hurry, self._hurry = self._hurry, Mailbox()
         old_hurry.put(None)
         again = self._owner.lost(self._member, reason)
         with suppress(RuntimeError):
@@ -130,7 +131,7 @@ class ThreadBody:
             end = monotonic() + self._delay
             while monotonic() < end:
                 with suppress(Empty):
-                    self._hurry.get(timeout=0.1)
+                    self._hurry.get(0.1)
                 if self._wake is not wake or self._scheduler.unneeded(self._member):
                     return False
             if options.initializer is None:

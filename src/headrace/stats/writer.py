@@ -17,11 +17,12 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import TYPE_CHECKING
 
 from headrace.clock import monotonic
 from headrace.errors import HeadraceError, OptionsError
+from headrace.mailbox import Mailbox
 from headrace.protocol import stats_calls as protocol
 from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Applied
@@ -75,7 +76,7 @@ class Flusher:
         self._lock = threading.RLock()
         self._sending = threading.RLock()
         # Not an event: a time limit that is raised in its Python code would keep its lock for ever.
-        self._due: SimpleQueue[None] = SimpleQueue()
+        self._due: Mailbox[None] = Mailbox()
         self._thread: threading.Thread | None = None
 
     def send_in_time(self, buffered_calls: int) -> None:
@@ -172,9 +173,9 @@ class Flusher:
 
     def _wait(self, seconds: float) -> None:
         with contextlib.suppress(Empty):
-            self._due.get(timeout=seconds)
+            self._due.get(seconds)
             while True:
-                self._due.get_nowait()
+                self._due.get(0)
 
     def _run(self) -> None:
         while True:

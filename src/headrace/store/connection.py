@@ -37,6 +37,7 @@ from redis.retry import Retry as DriverRetry
 
 from headrace.clock import monotonic
 from headrace.errors import UrlError
+from headrace.mailbox import Mailbox
 from headrace.store.surroundings import aside
 from headrace.store.url import Target, check_files
 
@@ -394,9 +395,9 @@ class ConnectionPool(Generic[C]):
 
     def wait(self, seconds: float) -> C | None:
         """As :meth:`take`, in line. Raises AllInUse: nothing was given back to this caller for that time."""
-        inbox: queue.SimpleQueue[C | None] = queue.SimpleQueue()
+        inbox: Mailbox[C | None] = Mailbox()
         with self._in_line(inbox.put, inbox.get):
-            return inbox.get(timeout=max(0.0, seconds))
+            return inbox.get(seconds)
 
     async def await_(self, seconds: float) -> C | None:
         inbox: asyncio.Queue[C | None] = asyncio.Queue()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from headrace.clock import monotonic
+from headrace.mailbox import Mailbox
 from headrace.protocol.keys import Keys
 from headrace.protocol.produce import BATCH, Look, Watched, end_of, watch
 from headrace.protocol.script import Call
@@ -44,7 +45,7 @@ class Inbox:
     """What a thread is told, in order."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._queue: Mailbox[Any] = Mailbox()
         self.put = self._queue.put
 
     def ring(self, message: Any) -> None:
@@ -57,7 +58,7 @@ class Inbox:
         while True:
             left = SLICE if end is None else end - monotonic()
             try:
-                return _message(self._queue.get(timeout=max(0.0, min(left, SLICE))))
+                return _message(self._queue.get(min(left, SLICE)))
             except queue.Empty:
                 if left <= SLICE and end is not None and monotonic() >= end:
                     return None
