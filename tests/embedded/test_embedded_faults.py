@@ -83,6 +83,28 @@ def test_a_file_removed_under_a_running_server_is_made_again(directory: Path, na
             assert client.get("k") == b"v"
 
 
+@pytest.mark.parametrize("what", ["valkey.sock", "password", "."])
+def test_a_server_that_cannot_be_found_any_more_while_it_starts_ends(
+    directory: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with embedded.attach(directory, idle_timeout=60) as handle, redis.Redis.from_url(handle.url, protocol=2) as client:
+        # It reads them for a while.
+        client.eval("for i = 1, 300000 do redis.call('set', i, i) end", 0)
+    assert embedded.stop(directory)
+    hasty = attaching._BOOT.replace("guard.main(", "guard.PATIENCE = 0.1; guard.main(")
+    monkeypatch.setattr(attaching, "_BOOT", hasty)
+    moved = directory.with_name("moved")
+    with ThreadPoolExecutor() as threads:
+        newcomer = threads.submit(embedded.attach, directory, idle_timeout=0)
+        eventually((directory / "valkey.sock").exists, every=0)
+        (directory / what).rename(moved)
+        with contextlib.suppress(ServerError):
+            newcomer.result().close()
+    if what == ".":
+        moved.rename(directory)
+    assert keys(directory) == 300_000
+
+
 def test_a_directory_removed_under_a_running_server_costs_its_data_only(directory: Path) -> None:
     with embedded.attach(directory, idle_timeout=0) as handle:
         old = embedded.status(directory)

@@ -40,7 +40,9 @@ WATCH = 0.25
 """Seconds between two checks of the server, of its directory and of the users' lock."""
 
 PATIENCE = 20.0
-"""Seconds that a server gets to end in order: it syncs the append-only file to a disk that may be busy."""
+"""Seconds that a server gets to listen, and to end in order: it syncs its file to a disk that may be busy."""
+
+GONE = "the data directory, or a file that leads to the server, was removed or moved"
 
 # Loaded before a fork, where the loader's lock might be taken.
 _LIBRARY = ctypes.CDLL(None)
@@ -61,6 +63,8 @@ class Guard:
         # Seconds that the server outlives its users.
         self.idle_timeout = idle_timeout
         self.server: subprocess.Popen[bytes] | None = None
+        # The lock that makes this the guard; the password of the server.
+        self.claim, self.password = -1, ""
         self.signals: Mailbox[int] = Mailbox()
 
     def run(self, report: BinaryIO) -> None:
@@ -68,6 +72,7 @@ class Guard:
         claim = paths.hold_lock(self.spot.guard, fcntl.LOCK_EX, monotonic() + 1)
         if claim is None:
             return
+        self.claim = claim
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, lambda number, _: self.signals.put(number))
         home = os.open(self.spot.directory, os.O_RDONLY)
@@ -75,7 +80,7 @@ class Guard:
             with paths.usable(self.spot):
                 self.start()
                 report.close()
-                why = self.watch(claim)
+                why = self.watch()
         except StopError:
             why = f"the private server of {self.spot.directory} was stopped by command: try again"
         except ServerError as error:
@@ -86,17 +91,15 @@ class Guard:
             with contextlib.suppress(BrokenPipeError), report:  # the starter may be gone
                 report.write(why.encode())
 
-    def watch(self, claim: int) -> str:
+    def watch(self) -> str:
         assert self.server is not None
-        users, password = paths.open_lock(self.spot.users), self.spot.password()
-        seen = monotonic()
+        users, seen = paths.open_lock(self.spot.users), monotonic()
         while True:
             self.pause(WATCH)
             if (code := self.server.poll()) is not None:
                 return f"the server ended by itself ({_ended(code)})"
-            reachable = self.spot.address.exists() and self.spot.password() == password
-            if not reachable or not paths.names(self.spot.guard, claim):
-                return "the data directory, or a file that leads to the server, was removed or moved"
+            if not self.reachable():
+                return GONE
             if not paths.take_lock(users, fcntl.LOCK_EX, 0):
                 seen = monotonic()
                 continue
@@ -108,6 +111,11 @@ class Guard:
                 return "no program uses the server"
             fcntl.flock(users, fcntl.LOCK_UN)
 
+    def reachable(self) -> bool:
+        """Whether a program that comes to the directory finds this server, and this guard."""
+        known = self.spot.address.exists() and self.spot.password() == self.password
+        return known and paths.names(self.spot.guard, self.claim)
+
     def pause(self, seconds: float) -> None:
         """Wait, at most until the server ends. Raises StopError: a signal or a command ordered the end."""
         with contextlib.suppress(Empty):
@@ -117,10 +125,10 @@ class Guard:
             raise StopError
 
     def start(self) -> None:
-        password, socket = paths.furnish(self.spot), self.spot.address
+        self.password, socket = paths.furnish(self.spot), self.spot.address
         if socket.is_dir():
             raise ServerError(f"{socket} is a directory where the server's socket must be: remove it")
-        lock = self.sole(password)
+        lock = self.sole(self.password)
         with paths.log(self.spot.log, 1 << 20) as log:
             said = log.seek(0, os.SEEK_END)
             self.server = server = subprocess.Popen(
@@ -141,11 +149,14 @@ class Guard:
         # Not a file: servers take a path with ``?`` or ``[`` for a pattern, and one that matches nothing for no
         # configuration at all, which is an open TCP port.
         with contextlib.suppress(BrokenPipeError), server.stdin as pipe:
-            pipe.write(_configuration(self.spot, password))
-        pause = 0.002
-        while paths.health(socket, password) != "ready":
+            pipe.write(_configuration(self.spot, self.password))
+        pause, late = 0.002, monotonic() + PATIENCE
+        while paths.health(socket, self.password) != "ready":
             if (code := server.poll()) is not None:
                 raise ServerError(self.last_words(said, code))
+            # It reads its data for as long as that takes, and listens meanwhile.
+            if monotonic() > late and not self.reachable():
+                raise ServerError(f"{GONE} while the server of {self.spot.directory} started: try again")
             self.pause(pause)
             pause = min(pause * 1.5, 0.05)
 
