@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from importlib import resources
@@ -22,6 +23,7 @@ import redis
 from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 
+from headrace.embedded import guard
 from headrace.protocol.script import load
 from headrace.protocol.script_header import parse_header
 from tests import deadline, nursery, off_cluster, off_shards, servers
@@ -139,7 +141,8 @@ def nothing_left_running() -> Iterator[None]:
         return not left
 
     with contextlib.suppress(AssertionError):
-        deadline.eventually(all_gone, timeout=10, every=0.05)
+        # A private server may take as long as its guard lets it.
+        deadline.eventually(all_gone, timeout=guard.PATIENCE + 10, every=0.05)
     lines = [_describe(p) for p in left]
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -316,7 +319,8 @@ def _has_mark(process: psutil.Process, mark: str) -> bool:
 
 def _describe(process: psutil.Process) -> str:
     try:
-        return f"{process.pid}: {' '.join(process.cmdline())[:200]}"
+        age = time.time() - process.create_time()
+        return f"{process.pid}, {process.status()}, {age:.0f} s old: {' '.join(process.cmdline())[:1000]}"
     except psutil.Error:
         return f"{process.pid}: gone by now"
 
