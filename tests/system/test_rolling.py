@@ -74,12 +74,15 @@ def test_without_the_flag_hup_is_refused_by_a_line_that_names_it(rolled: Rolled)
 
 def test_a_worker_that_cannot_work_replaces_nothing_and_says_why(rolled: Rolled, tmp_path: Path) -> None:
     """And the next one takes over. Other reasons are in test_images.py."""
+    (tmp_path / "tmp").mkdir()
+    rolled.program.environment["TMPDIR"] = str(tmp_path / "tmp")
     worker, said = rolled.start("--log", "json"), "nothing is replaced: the new worker did not become ready: "
     rolled.program.write("tasks", "import math\nmath.sqrt(-1)\n")
     rolled.hup(worker)
     failed = worker.says(f"{said}the module 'tasks' raised while it was imported: ValueError")
     assert '"level":"error"' in failed
     worker.says("math.sqrt(-1)")
+    assert len(list((tmp_path / "tmp").iterdir())) == 1, "the file for probes of the worker that serves"
     assert result(rolled.enqueue("nap", 0)) == 1
     rolled.program.write("tasks", STUCK)
     rolled.hup(worker)

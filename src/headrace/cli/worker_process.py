@@ -70,13 +70,16 @@ def _obey(order: Order) -> int:
     session = Session(Output(json=order.json), order.settings)
     with _reporting(parent):
         stamps = HealthStamps(str(order.target), "" if parent is None else parent.health)
-        before = warmup.read_state()
-        app = session.code(order.target)
-        if app.settings.url:
-            stamps.write_bare_url(app.client.url())
-        if order.instrumented:
-            instrument_runners(app)
-        return _serve(app, order, before, stamps, parent, terminal)
+        try:
+            before = warmup.read_state()
+            app = session.code(order.target)
+            if app.settings.url:
+                stamps.write_bare_url(app.client.url())
+            if order.instrumented:
+                instrument_runners(app)
+            return _serve(app, order, before, stamps, parent, terminal)
+        finally:
+            stamps.end()
 
 
 @contextlib.contextmanager
