@@ -245,6 +245,30 @@ def test_the_next_worker_of_a_parent_takes_the_file_over_when_it_is_ready(
         os.close(told)
 
 
+def test_a_probe_that_is_held_up_by_a_reload_finds_the_next_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    old, new = _made(WELL), _made(WELL & ~RUNNERS, WELL)
+    is_locked = health_stamps._is_locked
+
+    def later(file: int) -> bool:
+        monkeypatch.setattr(health_stamps, "_is_locked", is_locked)
+        os.write(new[2], b"x")
+        os.read(new[1], 1)
+        os.write(old[2], b"x")
+        os.waitpid(old[0], 0)
+        return is_locked(file)
+
+    monkeypatch.setattr(health_stamps, "_is_locked", later)
+    assert [one.process for one in stamps()] == [new[0]]
+    os.write(new[2], b"x")
+    os.waitpid(new[0], 0)
+    for _, *pipes in (old, new):
+        for end in pipes:
+            os.close(end)
+
+
 def _made(*flags: int) -> tuple[int, int, int]:
     """A worker of the parent 7, which changes its flags when it is told to and at last ends: its pid, and both pipes."""
     said, told = os.pipe(), os.pipe()

@@ -212,7 +212,8 @@ class HealthStamps:
 
 
 def stamps() -> list[Stamp]:
-    return [stamp for path in _paths() if (stamp := _read(path)) is not None]
+    # Nothing is read of a file that a reload has replaced since it was opened: then its name leads to the next one.
+    return [stamp for path in _paths() if (stamp := _read(path) or _read(path)) is not None]
 
 
 def bare_url(url: str) -> str:
