@@ -188,7 +188,7 @@ def on_terminal(program: Program, *arguments: str, answer: str = "", columns: in
             if not piece:
                 break
             shown += piece
-        process.wait(10)
+        process.wait(60)
     finally:
         process.kill()
         process.wait()

@@ -38,7 +38,7 @@ class Mailbox(Generic[T]):
             return
 
     def get(self, timeout: float | None = None) -> T:
-        """The oldest item. Raises Empty: there was none for ``timeout`` seconds, which None never takes for over."""
+        """The oldest item. Raises Empty: none came within ``timeout`` seconds; None waits without end."""
         end = None if timeout is None else monotonic() + timeout
         while not self._items:
             left = -1.0 if end is None else end - monotonic()

@@ -91,7 +91,7 @@ def test_a_server_that_cannot_be_found_any_more_while_it_starts_ends(
         # It reads them for a while.
         client.eval("for i = 1, 300000 do redis.call('set', i, i) end", 0)
     assert embedded.stop(directory)
-    hasty = attaching._BOOT.replace("guard.main(", "guard.PATIENCE = 0.1; guard.main(")
+    hasty = attaching._BOOT.replace("guard.main(", "guard.PATIENCE = 5; guard.main(")
     monkeypatch.setattr(attaching, "_BOOT", hasty)
     moved = directory.with_name("moved")
     with ThreadPoolExecutor() as threads:

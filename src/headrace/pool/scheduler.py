@@ -44,7 +44,7 @@ class Scheduler:
         members: those of the snapshot and the leaving ones.
         retired: calls that members ended who are gone.
         closed: why no call is accepted any more; ``broken``: why none is at the moment.
-        bell: wakes the watch; None asks it to finish the pool. To ring it is one step of the interpreter.
+        bell: wakes the watch; None asks it to finish the pool. A finalizer may ring it, in any thread.
     """
 
     def __init__(self, *, lifo: bool, backlog: int | None) -> None:
