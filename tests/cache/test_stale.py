@@ -247,7 +247,7 @@ def test_a_server_that_hangs_costs_a_read_one_time_out_and_not_a_second_over_ano
     new_server: Callable[..., Server], new_app: Callable[..., Headrace], eventually: Callable[..., Any]
 ) -> None:
     with Proxy(new_server(tcp=True)) as proxy:
-        app = new_app(proxy.url, timeout=0.5)
+        app = new_app(proxy.url, timeout=2)
         app.cache.set("a", 1)
         eventually(lambda: kept(app.cache, "a", 1))
         proxy.mode = "swallow"

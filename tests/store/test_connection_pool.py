@@ -87,7 +87,7 @@ def test_a_bound_of_one_serves_all(make: Make, client: redis.Redis) -> None:
 
 
 def test_calls_in_line_end_with_those_before_them_when_the_server_is_silent(make: Make, client: redis.Redis) -> None:
-    twin = make(max_connections=2, timeout=0.5)
+    twin = make(max_connections=2, timeout=2)
     twin.run(size())
     failed: list[object] = []
 
@@ -115,7 +115,7 @@ def test_calls_in_line_end_with_those_before_them_when_the_server_is_silent(make
 
 
 def test_a_call_in_line_says_what_to_do_and_that_it_stored_nothing(url: str) -> None:
-    store = Store(url, Settings(max_connections=2, timeout=0.05))
+    store = Store(url, Settings(max_connections=2, timeout=1))
     held = [store._pool.take(), store._pool.take()]
     with pytest.raises(errors.StoreUnavailable, match=r"all 2 connections .* page was not sent, so"):
         store.run(size())
