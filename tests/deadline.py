@@ -38,7 +38,7 @@ def eventually(condition: Callable[[], T], timeout: float = 60, *, what: str = "
 
 @contextlib.contextmanager
 def held_up(seconds: float) -> Iterator[None]:
-    """Hold up what the main thread does in this, from a moment after its beginning and for so long."""
+    """Hold up the main thread for so long, beginning a moment after this does."""
     before = signal.signal(signal.SIGUSR1, lambda _number, _frame: time.sleep(seconds))
     timer = threading.Timer(0.05, signal.pthread_kill, [threading.main_thread().ident, signal.SIGUSR1])
     timer.start()

@@ -1,13 +1,14 @@
 """A queue for one reader whose waits end in time.
 
-Those of ``queue.SimpleQueue`` may not, before Python 3.13: where its thread is held up just after it has noted the
-time, what is left of the timeout is below zero, and it waits without end.
+Before Python 3.13 a wait of ``queue.SimpleQueue`` may never end: where its thread is held up until the timeout is over,
+it takes what is left of that, which is below zero, for no timeout.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 from queue import Empty
 from typing import Generic, TypeVar
 
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 
 class Mailbox(Generic[T]):
-    """Items that any code puts, a signal's handler or a finalizer, too, for one thread that waits for them."""
+    """What any code puts for one thread that waits for it. A signal's handler and a finalizer may put, too."""
 
     __slots__ = ("_items", "_none")
 
@@ -32,10 +33,8 @@ class Mailbox(Generic[T]):
 
     def put(self, item: T) -> None:
         self._items.append(item)
-        try:
+        with suppress(RuntimeError):  # it is free
             self._none.release()
-        except RuntimeError:  # it is free
-            return
 
     def get(self, timeout: float | None = None) -> T:
         """The oldest item. Raises Empty: none came within ``timeout`` seconds; None waits without end."""

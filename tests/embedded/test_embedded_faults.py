@@ -88,7 +88,7 @@ def test_a_server_that_cannot_be_found_any_more_while_it_starts_ends(
     directory: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with embedded.attach(directory, idle_timeout=60) as handle, redis.Redis.from_url(handle.url, protocol=2) as client:
-        # It reads them for a while.
+        # The next server reads these for a while.
         client.eval("for i = 1, 300000 do redis.call('set', i, i) end", 0)
     assert embedded.stop(directory)
     hasty = attaching._BOOT.replace("guard.main(", "guard.PATIENCE = 5; guard.main(")

@@ -261,9 +261,11 @@ def test_a_probe_that_is_held_up_by_a_reload_finds_the_next_worker(
         return is_locked(file)
 
     monkeypatch.setattr(health_stamps, "_is_locked", later)
-    assert [one.process for one in stamps()] == [new[0]]
-    os.write(new[2], b"x")
-    os.waitpid(new[0], 0)
+    try:
+        assert [one.process for one in stamps()] == [new[0]]
+    finally:
+        os.write(new[2], b"x")
+        os.waitpid(new[0], 0)
     for _, *pipes in (old, new):
         for end in pipes:
             os.close(end)

@@ -154,7 +154,7 @@ class Guard:
         while paths.health(socket, self.password) != "ready":
             if (code := server.poll()) is not None:
                 raise ServerError(self.last_words(said, code))
-            # It reads its data for as long as that takes, and listens meanwhile.
+            # A server listens while it reads its data, however long that takes.
             if monotonic() > late and not self.reachable():
                 raise ServerError(f"{GONE} while the server of {self.spot.directory} started: try again")
             self.pause(pause)

@@ -90,8 +90,7 @@ class PoolWatch:
             due = min(self._expire_due(), self._look_at_overruns(), self._look_at_leases())
             asked = set[bool | None]()
             with suppress(Empty):
-                wait = None if due == float("inf") else max(due - monotonic(), 0)
-                asked.add(self._bell.get(wait))
+                asked.add(self._bell.get(due - monotonic()))
                 while True:
                     asked.add(self._bell.get(0))
             if None in asked:

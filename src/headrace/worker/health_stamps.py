@@ -212,7 +212,7 @@ class HealthStamps:
 
 
 def stamps() -> list[Stamp]:
-    # Nothing is read of a file that a reload has replaced since it was opened: then its name leads to the next one.
+    # A reload may replace a file after it was opened: its name then leads to that of the next worker.
     return [stamp for path in _paths() if (stamp := _read(path) or _read(path)) is not None]
 
 
