@@ -164,7 +164,8 @@ class Server:
     3. Dies on demand (``kill``), comes back on the same files and socket (``restart``).
     4. Leaves nothing behind (``stop``).
 
-    ``append_only`` keeps an append-only file synced at every write, so that a restart finds the data.
+    ``append_only`` keeps an append-only file. It is written before each answer, so that a restart finds the data, and
+    not synced: that would guard against a loss of power, and may take seconds on a busy disk.
     ``tcp`` adds a loopback port. ``config`` passes further directives of the server. ``clustered`` makes it a cluster of
     one node; by default it is one if the suite runs with ``--cluster``.
     """
@@ -192,7 +193,7 @@ class Server:
         self._config = {
             "save": "",
             "appendonly": "yes" if append_only else "no",
-            "appendfsync": "always",
+            "appendfsync": "no",
             **({"requirepass": password} if password else {}),
             **({"cluster-enabled": "yes"} if self.clustered else {}),
             **(config or {}),

@@ -177,6 +177,7 @@ def test_claims_and_settles_that_a_failover_lost_complete_once(
     fleet.ended(lost)
     primary.kill()
     heir.thaw()
+    eventually(lambda: heir.ask("ROLE")[0] == b"master", what="a failover")
     assert waiting.state == "scheduled"
     (tmp_path / "open").touch()
     assert {fleet.ended(held).state, fleet.ended(settled).state} == {"succeeded"}
@@ -263,10 +264,10 @@ def test_a_cluster_without_a_majority_is_asked_twice_a_second_and_found_again(
         other.freeze()
     eventually(lambda: b"cluster_state:fail" in node.ask("CLUSTER", "INFO"), what="a cluster that is down")
     tried = connections(node)
-    end = time.monotonic() + 5
-    fleet.until(lambda: time.monotonic() >= end)
+    began = time.monotonic()
+    fleet.until(lambda: time.monotonic() >= began + 5)
     # A dispatcher makes three connections at each try.
-    assert connections(node) - tried <= 3 * 2 * 5 + 6
+    assert connections(node) - tried <= 3 * 2 * (time.monotonic() - began) + 6
     for other in others:
         other.thaw()
     eventually(lambda: cluster.settled, what="a cluster that is up")
@@ -345,7 +346,7 @@ def test_what_a_failover_loses_is_counted_and_nothing_confirmed_is_lost(
     new_cluster: NewCluster, new_fleet: NewFleet, word: str, shards: int
 ) -> None:
     cluster = new_cluster(3, 1)
-    fleet = new_fleet(f"{cluster.url}?shards={shards}", lease=60.0, durability=word, timeout=4.0)
+    fleet = new_fleet(f"{cluster.url}?shards={shards}", lease=60.0, durability=word, timeout=30.0)
     history = History(fleet.directory, fleet.ledger)
     drafts: list[UnsentJob[Any]] = []
     unsure: list[str] = []
@@ -362,6 +363,7 @@ def test_what_a_failover_loses_is_counted_and_nothing_confirmed_is_lost(
     enqueue(map(str, range(50)))
     primary = cluster.serving(last_slot(fleet.app))
     heir = cluster.lose_replication(primary)
+    fleet.app.override(timeout=4.0)
     for shard in range(shards):
         enqueue(itertools.islice(names(fleet.app, shard), 4))
     primary.kill()

@@ -41,10 +41,10 @@ PROMISED = {
 def _lease(fleet: Fleet, role: str) -> None:
     """A short lease only where another worker waits for its end.
 
-    A worker stops its jobs when it gets no processor for half of it, and gives a request up after a third of it: the
-    kill comes before.
+    A worker stops its jobs when it gets no processor for half of it, and gives a request up after a third of it, five
+    seconds at most: the kill comes before.
     """
-    fleet.settings["lease"] = 9.0 if role == "worker" else 15.0
+    fleet.settings["lease"] = 15.0 if role == "worker" else 60.0
 
 
 def _kill(fleet: Fleet, worker: Worker, role: str) -> None:

@@ -72,7 +72,7 @@ def test_a_failover_loses_no_job_that_was_confirmed(
         fleet.worker(processes=2)
         history = History(fleet.directory, fleet.ledger)
         producer, other = Producer(fleet, history, durability), Producer(fleet, history, durability)
-        producer.ask(200)
+        producer.ask(600)
         fleet.until(lambda: len(fleet.ledger.ends()) >= 50)
         for replica in replicas:
             os.kill(replica.pid, signal.SIGSTOP)

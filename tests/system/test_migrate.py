@@ -71,6 +71,14 @@ def test_a_real_worker_is_refused_until_it_has_gone(headrace: Program, client: r
     headrace("migrate")
 
 
+SLOWLY = """
+import time
+from headrace.migrations.migrator import Migrator
+piece = Migrator._piece
+Migrator._piece = lambda *known: time.sleep(0.05) or piece(*known)
+"""
+
+
 @pytest.mark.slow
 def test_a_killed_migration_goes_on_where_it_was(headrace: Program, client: redis.Redis, eventually: Any) -> None:
     ids = [flow_id(flows.MADE // 1000 + n, n) for n in range(20_000)]
@@ -80,7 +88,9 @@ def test_a_killed_migration_goes_on_where_it_was(headrace: Program, client: redi
         pipe.hset(KEYS.flow(id), mapping=facts)
     pipe.execute()
     client.set(KEYS("schema"), 1)
+    headrace.prelude = SLOWLY
     process = headrace.start("migrate")
+    headrace.prelude = ""
     try:
         eventually(lambda: client.hget(KEYS("migration"), "cursor"), timeout=60, every=0.001)
         os.kill(process.pid, signal.SIGSTOP)

@@ -19,7 +19,7 @@ from headrace.tasks.job_handle import Job
 from tests.servers import Server
 from tests.system.fleet import Fleet, NewFleet, NewServer
 
-LEASE = 3.0
+LEASE = 6.0
 
 
 def freeze(fleet: Fleet, server: Server, leases: float) -> None:

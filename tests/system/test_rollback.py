@@ -80,7 +80,7 @@ def all_succeed(fleet: Fleet, jobs: list[Job[Any]], runs: list[WorkflowRun]) -> 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(SEED, SEED + int(os.environ.get("HR_ROUNDS", "1"))))
-@pytest.mark.parametrize(("lease", "away"), [(LONG_LEASE, 0.0), (3.0, 4.5)])
+@pytest.mark.parametrize(("lease", "away"), [(LONG_LEASE, 0.0), (6.0, 8.0)])
 def test_what_a_server_forgot_ends_all_the_same(
     new_server: NewServer, new_fleet: NewFleet, seed: int, lease: float, away: float
 ) -> None:

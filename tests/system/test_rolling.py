@@ -131,7 +131,7 @@ def test_a_new_worker_that_is_given_up_charges_no_job_that_it_runs(rolled: Rolle
 
 
 def test_a_killed_worker_loses_nothing_and_those_of_a_killed_parent_finish(rolled: Rolled, tmp_path: Path) -> None:
-    rolled.program.environment["HEADRACE_LEASE"] = "5"
+    rolled.program.environment["HEADRACE_LEASE"] = "8"
     worker = rolled.start("--shutdown-timeout", "60s")
 
     def begun(name: str) -> Job[Any]:

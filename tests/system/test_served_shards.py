@@ -103,7 +103,7 @@ def test_one_worker_runs_the_jobs_of_all_shards_once_each(spread: Spread) -> Non
 def servers(new_fleet: NewFleet) -> Iterator[tuple[Spread, list[Server]]]:
     """A shard on each of three servers."""
     made = [Server() for _ in range(SHARDS)]
-    spread = Spread(new_fleet(made[0].url, lease=2.0), [one.url for one in made])
+    spread = Spread(new_fleet(made[0].url, lease=6.0), [one.url for one in made])
     yield spread, made
     spread.fleet.end()
     spread.close()

@@ -146,7 +146,7 @@ def test_one_tenant_that_fills_the_memory_leaves_others_their_backlog(new_server
 
 
 def test_a_disk_that_was_full_is_written_again_and_nothing_is_lost(new_server: NewServer, new_fleet: NewFleet) -> None:
-    server = new_server(append_only=True, config={"appendfsync": "everysec"})
+    server = new_server(append_only=True)
     fleet = new_fleet(server.url, lease=10.0)
     worker = fleet.worker(processes=2)
     process, endless = psutil.Process(server.pid), resource.RLIM_INFINITY

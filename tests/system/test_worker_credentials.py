@@ -32,7 +32,7 @@ def test_a_worker_goes_on_after_its_password_has_changed(
 def test_a_worker_connects_anew_before_its_credentials_end(new_server: NewServer, new_fleet: NewFleet) -> None:
     server = new_server()
     rotate(client := server.client(), "first")
-    fleet = new_fleet(server.url)
+    fleet = new_fleet(server.url, lease=60.0)
     worker = fleet.worker(url=server.url_of("shop"), settings={"credentials": f"{__name__}:brief"})
 
     def connections() -> set[str]:

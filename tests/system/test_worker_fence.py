@@ -25,7 +25,7 @@ def test_two_starts_of_a_job_never_overlap_when_one_workers_network_falls_silent
 ) -> None:
     server, proxy = proxied
     # The worker that is not cut off must keep its own, however busy the machine is.
-    fleet = new_fleet(server.url, lease=2 * LEASE)
+    fleet = new_fleet(server.url, lease=3 * LEASE)
     cut_off = fleet.worker(url=proxy.url)
     go = tmp_path / "go"
     job = fleet.enqueue("process.beat", str(go))

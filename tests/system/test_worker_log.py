@@ -72,12 +72,12 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
 def test_a_reader_of_the_log_that_stops_costs_neither_the_lease_nor_a_job(
     headrace: Program, app: Headrace, started: list[subprocess.Popen[str]]
 ) -> None:
-    headrace.environment["HEADRACE_LEASE"] = "6"
+    headrace.environment["HEADRACE_LEASE"] = "9"
     # Nobody reads its stderr until the end.
     process = headrace.start("worker", "tasks:app", "--processes", "2", stdout=subprocess.DEVNULL)
     started.append(process)
     # Two leases long, behind a full pipe.
-    assert app.by_name("tasks.flood").enqueue(12.0).result(timeout=60) == 1
+    assert app.by_name("tasks.flood").enqueue(18.0).result(timeout=60) == 1
     assert app.by_name("tasks.add").enqueue(1).result(timeout=60) == 2
     read = Worker(process)
     started.remove(process)

@@ -187,7 +187,8 @@ class Guard:
         except subprocess.TimeoutExpired:
             self.server.kill()
             self.server.wait()
-        if not replaced:
+        # Where another guard came, the socket is that of its server.
+        if not self.spot.guard.exists() or paths.names(self.spot.guard, self.claim):
             tidy(self.spot)
 
     def last_words(self, log_size_before: int, exit_code: int) -> str:
