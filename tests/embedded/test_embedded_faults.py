@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 import redis
 
@@ -25,6 +26,7 @@ from headrace.embedded import handle as attaching
 from headrace.errors import ServerError, SettingsError
 from tests import servers
 from tests.deadline import eventually
+from tests.processes import lives
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -227,10 +229,26 @@ def test_a_newcomer_without_the_locks_starts_no_second_server_on_the_data(
         for lock in directory.glob("*.lock"):
             lock.unlink()
         with embedded.attach(directory, idle_timeout=0) as newcomer:
-            assert not alive(pid)
+            assert not lives(pid)
             assert embedded.status(directory).pid not in (None, pid)
             with redis.Redis.from_url(newcomer.url, protocol=2) as client:
                 assert client.get("k") == b"v"
+
+
+def test_a_guard_that_hears_late_of_its_servers_end_leaves_the_socket_of_the_next(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Neither looks for itself.
+    monkeypatch.setattr(attaching, "_BOOT", attaching._BOOT.replace("guard.main", "guard.WATCH = 60; guard.main"))
+    with embedded.attach(directory, idle_timeout=60):
+        first = psutil.Process(embedded.status(directory).pid).ppid()
+        os.kill(first, signal.SIGSTOP)
+        for lock in directory.glob("*.lock"):
+            lock.unlink()
+        with embedded.attach(directory, idle_timeout=60):
+            os.kill(first, signal.SIGCONT)
+            eventually(lambda: not lives(first), what="the end of the first guard")
+            assert embedded.status(directory).health == "ready"
 
 
 def test_a_project_that_was_removed_as_a_whole_does_not_come_back(tmp_path: Path) -> None:
