@@ -65,7 +65,6 @@ class Node(Server):
             "cluster-port": str(ports[1]),
             "cluster-config-file": "nodes.conf",
             "cluster-allow-replica-migration": "no",
-            "repl-diskless-sync-delay": "0",
             "repl-ping-replica-period": "1",
             "cluster-announce-ip": "127.0.0.1",
             "port": str(ports[0]),

@@ -10,6 +10,7 @@ _PLAIN = "it is about URLs of a server without a cluster"
 _SENTINEL = "Sentinels look after servers without a cluster"
 _DATABASE = "a cluster has database 0 alone"
 _COUNTS = "it counts connections, and a cluster that does not answer is asked for its map over further ones"
+_NO_MAP = "a program that never had the map of a cluster does not know that one node has all shards"
 _ADVICE = "it expects a quiet log, and a worker on a cluster of one node logs advice about the cluster"
 
 REASONS: dict[str, str] = {
@@ -19,6 +20,7 @@ REASONS: dict[str, str] = {
     "tests/store/test_store.py::test_a_replica_is_asked_again_until_it_is_the_master": _ROLE,
     "tests/store/test_store.py::test_a_database_that_does_not_exist": _DATABASE,
     "tests/store/test_unreachable.py": _PLAIN,
+    "tests/store/test_shards.py::test_a_silent_server_of_several_shards_is_waited_for_once": _NO_MAP,
     "tests/store/test_store_faults.py::test_a_half_open_connection_is_left_for_a_new_one": _COUNTS,
     "tests/store/test_store_faults.py::test_one_silent_connection_tells_of_all_that_are_idle": _COUNTS,
     "tests/store/test_store_faults.py::test_a_master_that_says_nothing_more": _SENTINEL,

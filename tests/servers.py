@@ -194,6 +194,7 @@ class Server:
             "save": "",
             "appendonly": "yes" if append_only else "no",
             "appendfsync": "no",
+            "repl-diskless-sync-delay": "0",
             **({"requirepass": password} if password else {}),
             **({"cluster-enabled": "yes"} if self.clustered else {}),
             **(config or {}),

@@ -152,6 +152,6 @@ def test_a_forked_child(name: str, url: str, client: redis.Redis, tmp_path: Path
         "tests.cache.forked_program", os.environ, str(script), url,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    _, errors = program.communicate(60)
+    _, errors = program.communicate(200)
     assert program.returncode == 0, errors
     client.flushall()

@@ -133,7 +133,7 @@ def test_a_restarted_server_is_believed(
         for player in players:
             player.tell("go")
         for _ in range(2):
-            eventually(lambda: server.client().dbsize() > 10, 20)
+            eventually(lambda: server.client().dbsize() > 10)
             server.restart()
         end(players)
         with connect(server.url) as client:

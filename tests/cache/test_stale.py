@@ -176,9 +176,9 @@ def test_while_the_server_is_away_readers_go_without_at_once(
 ) -> None:
     """C08, CS10, CS16."""
     server = new_server()
-    app = new_app(server.url, timeout=1.0)
+    app, other = new_app(server.url, timeout=1.0), new_app(server.url).cache
     cache = app.cache
-    cache.set("a", 1)
+    other.set("a", 1)
     eventually(lambda: kept(cache, "a", 1))
     server.kill()
     eventually(lambda: cache.get("a", "gone") == "gone", SOON)
@@ -197,7 +197,7 @@ def test_while_the_server_is_away_readers_go_without_at_once(
             write()
     server.start()
     eventually(lambda: cache.statistics().healthy)
-    cache.set("a", 3)
+    other.set("a", 3)
     eventually(lambda: kept(cache, "a", 3))
     server.kill()
     app.close()
@@ -209,7 +209,7 @@ def test_a_server_that_comes_late_is_found(
     """CS9."""
     server = new_server()
     server.kill()
-    cache = new_app(server.url, timeout=1.0).cache
+    cache = new_app(server.url).cache
     began = time.monotonic()
     assert cache.get("a", "default") == "default"
     assert time.monotonic() - began < 10
@@ -247,7 +247,7 @@ def test_a_server_that_hangs_costs_a_read_one_time_out_and_not_a_second_over_ano
     new_server: Callable[..., Server], new_app: Callable[..., Headrace], eventually: Callable[..., Any]
 ) -> None:
     with Proxy(new_server(tcp=True)) as proxy:
-        app = new_app(proxy.url, timeout=2)
+        app = new_app(proxy.url, timeout=5)
         app.cache.set("a", 1)
         eventually(lambda: kept(app.cache, "a", 1))
         proxy.mode = "swallow"
@@ -284,7 +284,7 @@ def test_an_idle_cache_says_nothing_and_a_quiet_server_is_asked_now_and_then(
 ) -> None:
     server = new_server(tcp=True)
     # Half of this is what an answer may take, and a busy machine lets the server wait, too.
-    cache = new_app(server.tcp_url, cache_heartbeat_timeout=4).cache
+    cache = new_app(server.tcp_url, cache_heartbeat_timeout=6).cache
     client = server.client()
 
     def pings() -> int:
@@ -293,7 +293,7 @@ def test_an_idle_cache_says_nothing_and_a_quiet_server_is_asked_now_and_then(
 
     cache.get("a")
     # Twice, over each connection.
-    eventually(lambda: pings() >= 2 * len(links(client, "t") + links(client, "P")) > 0, SOON)
+    eventually(lambda: pings() >= 2 * len(links(client, "t") + links(client, "P")) > 0)
     epochs = cache.statistics().epochs
     cache.refresh()
     last = [pings(), time.monotonic()]
@@ -302,9 +302,9 @@ def test_an_idle_cache_says_nothing_and_a_quiet_server_is_asked_now_and_then(
         now = pings()
         if now != last[0]:
             last[:] = now, time.monotonic()
-        return time.monotonic() - last[1] > 2.5
+        return time.monotonic() - last[1] > 3.5
 
-    eventually(quiet, SOON, every=0.05)
+    eventually(quiet, every=0.05)
     assert cache.statistics().epochs == epochs == 1, "a server that answers is not given up"
 
 
@@ -327,7 +327,7 @@ def test_a_deaf_link_never_serves(
     new_app: Callable[..., Headrace], url: str, other: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CS22: a probe is written at the start, and its announcement required, whatever was said to be on."""
-    monkeypatch.setattr(listener, "PROBE_TIMEOUT", 0.05)
+    monkeypatch.setattr(listener, "PROBE_TIMEOUT", 2.0)
     monkeypatch.setattr(listener.TrackingLink, "_track", lambda _: None)
     cache = new_app(url).cache
     for n in range(20):

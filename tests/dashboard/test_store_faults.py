@@ -24,7 +24,7 @@ class Line:
 
     def __init__(self, server: Server, proxy: Proxy) -> None:
         self.server, self.proxy = server, proxy
-        self.app = Headrace(proxy.url, timeout=1)
+        self.app = Headrace(proxy.url, timeout=3)
         self.job = self.app.by_name("elsewhere.fetch", delay=3600).enqueue().id
         self.dashboard = Dashboard(self.app, operator)
 

@@ -16,7 +16,7 @@ from headrace.context import CurrentJob
 from headrace.errors import SoftTimeLimit
 
 # A server that nothing listens on: a call that reaches it is a fault of the kit.
-app = Headrace(url="redis://127.0.0.1:1/0", lease=3, max_crashes=2)
+app = Headrace(url="redis://127.0.0.1:1/0", lease=20, max_crashes=2)
 
 said: list[object] = []
 around: list[str] = []

@@ -16,7 +16,7 @@ from tests.kit import cases
 from tests.nursery import headrace
 from tests.servers import Server, connect
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.system
 Told = dict[str, Any]
 
 
@@ -72,7 +72,7 @@ def on_a_worker(running: Callable[[str], Server]) -> Iterator[dict[str, list[Tol
         return not (states["ready"] or states["running"]) and all(map(is_over, made.values()))
 
     try:
-        eventually(all_over, 60)
+        eventually(all_over, 150)
         yield {name: told(one) for name, one in made.items()}
     finally:
         worker.terminate()

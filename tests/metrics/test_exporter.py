@@ -161,7 +161,7 @@ def test_scrapes_within_a_second_share_one_reading(app: Headrace) -> None:
 def test_scrapes_that_wait_for_one_that_fails_fail_with_it(new_server: Callable[..., Server]) -> None:
     """Each asked the silent server for itself, one after the other, and more came than went."""
     server, reads, go, failed = new_server(), list[int](), threading.Event(), list[Exception]()
-    with Headrace(server.url, timeout=1) as app:
+    with Headrace(server.url, timeout=3) as app:
         exporter = Exporter(app.client, app.stats)
         assert list(exporter.collect())
         read = exporter._shared._read

@@ -31,7 +31,7 @@ def pair(new_server: NewServer) -> tuple[Server, Server]:
 
 @pytest.fixture
 def producer(pair: tuple[Server, Server]) -> Iterator[Headrace]:
-    app = Headrace(pair[0].url, timeout=2)
+    app = Headrace(pair[0].url, timeout=20)
     yield app
     app.close()
 
@@ -58,7 +58,7 @@ def filled(app: Headrace) -> list[str]:
 
 
 def open_to_programs(server: Server) -> bool:
-    app = Headrace(server.url, timeout=2)
+    app = Headrace(server.url, timeout=20)
     try:
         app.overview()
     except SchemaMismatch:

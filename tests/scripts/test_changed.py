@@ -38,7 +38,8 @@ def test_a_reader_hears_of_the_end_once(stage: Stage, end: str) -> None:
     follow(stage, claim.id)
     ear = stage.subscribe(stage.keys.done(claim.id))
     stage.end(claim, end, b"")
-    assert [m["data"] for m in iter(lambda: ear.get_message(timeout=0.2), None) if m["data"] != b"~"] == [end.encode()]
+    messages = [ear.get_message(timeout=20), *iter(lambda: ear.get_message(timeout=0.2), None)]
+    assert [m["data"] for m in messages if m["data"] != b"~"] == [end.encode()]
     ear.close()
 
 

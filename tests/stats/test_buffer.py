@@ -289,7 +289,7 @@ def test_a_server_that_is_away_loses_and_doubles_nothing(new_server: Callable[..
     server = new_server(append_only=True)
     stats = make_stats(at=server.url, timeout=1)
     stats.add("a", {"n": 1})
-    stats.flush()
+    eventually(lambda: flushed(stats))
     server.kill()
     for n in range(3):
         stats.add("a", {"n": 1})

@@ -114,7 +114,7 @@ def test_jobs_of_a_shard_that_is_away_clear_no_alarm(
     """The figures of the other shards were taken for those of all: people were told that the jobs had started."""
     servers = [new_server(append_only=True) for _ in range(3)]
     monkeypatch.setattr("headrace.model.activity.CLEAR_US", 0)
-    with Headrace(" ".join(server.url for server in servers), timeout=1) as app:
+    with Headrace(" ".join(server.url for server in servers), timeout=3) as app:
         app.task(name="add")(add)
         app.alarm("ready", ready=1, for_=0)
         app.alarm("delay", delay=0, for_=0)

@@ -87,7 +87,7 @@ def test_a_bound_of_one_serves_all(make: Make, client: redis.Redis) -> None:
 
 
 def test_calls_in_line_end_with_those_before_them_when_the_server_is_silent(make: Make, client: redis.Redis) -> None:
-    twin = make(max_connections=2, timeout=2)
+    twin = make(max_connections=2, timeout=6)
     twin.run(size())
     failed: list[object] = []
 
@@ -115,7 +115,7 @@ def test_calls_in_line_end_with_those_before_them_when_the_server_is_silent(make
 
 
 def test_a_call_in_line_says_what_to_do_and_that_it_stored_nothing(url: str) -> None:
-    store = Store(url, Settings(max_connections=2, timeout=1))
+    store = Store(url, Settings(max_connections=2, timeout=4))
     held = [store._pool.take(), store._pool.take()]
     with pytest.raises(errors.StoreUnavailable, match=r"all 2 connections .* page was not sent, so"):
         store.run(size())
@@ -197,14 +197,16 @@ def test_idle_connections_end_but_for_the_last(
         client.client_unpause()
     many.join(30)
 
+    def ended() -> bool:
+        return ours(client) == 1 and len(pool_of(twin)._permits) == 31
+
     async def rest() -> None:
-        while ours(client) > 1:
+        while not ended():
             await asyncio.sleep(0.01)
 
     if twin._runner:
         twin._runner.run(rest())
-    eventually(lambda: ours(client) == 1)
-    assert len(pool_of(twin)._permits) == 31
+    eventually(ended)
     twin.run(size())
     assert ours(client) == 1
     eventually(lambda: not any(one.name == "headrace-idle" for one in threading.enumerate()))

@@ -176,7 +176,7 @@ def test_lost_replies_leave_each_job_once(proxy: Proxy, way: str) -> None:
 @pytest.mark.any_server
 @pytest.mark.parametrize("way", WAYS)
 def test_a_sender_that_gave_up_may_send_everything_again(proxy: Proxy, way: str) -> None:
-    with Headrace(proxy.url, timeout=2) as app:
+    with Headrace(proxy.url, timeout=6) as app:
         app.task(name="fetch")(fetch)
         worker = Worker(app)
         app.tasks["fetch"].enqueue()

@@ -68,7 +68,8 @@ def test_two_threads_that_wait_both_sleep(link: RawConnection, url: str, monkeyp
 
 
 def test_a_call_that_fails_waits_no_more(url: str) -> None:
-    link = RawConnection(located(url, Settings()), 0.05)
+    link = RawConnection(located(url, Settings()), 5.0)
+    link.sock.settimeout(0.05)
     with pytest.raises(TimeoutError):
         link.ask(("BLPOP", "absent", "5"))
     link.close()

@@ -31,7 +31,7 @@ port {port}
 bind 127.0.0.1
 dir {directory}
 sentinel monitor jobs 127.0.0.1 {master} 1
-sentinel down-after-milliseconds jobs 1500
+sentinel down-after-milliseconds jobs 3000
 sentinel failover-timeout jobs 2000
 """
 
@@ -45,7 +45,7 @@ def master(new_server: Make) -> Server:
 
 @pytest.fixture
 def replica(new_server: Make, master: Server) -> Server:
-    copy = new_server(tcp=True, config={"replicaof": f"127.0.0.1 {master.port}", "repl-diskless-sync-delay": "0"})
+    copy = new_server(tcp=True, config={"replicaof": f"127.0.0.1 {master.port}"})
     eventually(lambda: copy.client().info("replication")["master_link_status"] == "up", 60, what="the replica's link")
     return copy
 
@@ -91,7 +91,7 @@ def test_work_goes_on_with_the_promoted_replica(master: Server, replica: Server,
 def test_a_master_that_is_away_is_named_as_people_write_it(master: Server, replica: Server, sentinel: int) -> None:
     for server in (replica, master):
         server.kill()
-    with Headrace(f"sentinel://127.0.0.1:{sentinel}/jobs/0", timeout=1.5) as app:
+    with Headrace(f"sentinel://127.0.0.1:{sentinel}/jobs/0", timeout=3) as app:
         with pytest.raises(StoreUnavailable, match=f"connecting to 127.0.0.1:{master.port}"):
             app.overview()
         with pytest.raises(StoreUnavailable, match=f"connecting to 127.0.0.1:{master.port}"):
@@ -115,7 +115,7 @@ def test_an_unknown_service_and_a_silent_sentinel_are_told_apart(
         (f"sentinel://{silent},{known}/other/0", f"the Sentinel at {known} knows no master 'other'"),
         (f"sentinel://{silent}/jobs/0", "refused"),
     ):
-        store = Store(url, Settings(timeout=1.5))
+        store = Store(url, Settings(timeout=3.0))
         with pytest.raises(StoreUnavailable, match=f"did not answer.*{reason}"):
             store.run(overviews.overview(store.keys))
         store.close()
@@ -244,14 +244,14 @@ def test_a_sentinel_and_its_master_are_reached_over_tls(behind_tls: tuple[Server
 
 def test_a_sentinel_whose_certificate_nobody_signed_is_not_believed(behind_tls: tuple[Server, int]) -> None:
     _, port = behind_tls
-    app = Headrace(f"sentinels://127.0.0.1:{port}/jobs/0", timeout=1)
+    app = Headrace(f"sentinels://127.0.0.1:{port}/jobs/0", timeout=20)
     with app, pytest.raises(HeadraceError, match="shows a certificate that is not accepted"):
         app.by_name("tasks.one").enqueue(1)
 
 
 def test_a_url_without_tls_does_not_reach_a_sentinel_with_it(behind_tls: tuple[Server, int]) -> None:
     _, port = behind_tls
-    app = Headrace(f"sentinel://127.0.0.1:{port}/jobs/0", timeout=1)
+    app = Headrace(f"sentinel://127.0.0.1:{port}/jobs/0", timeout=4)
     with app, pytest.raises(HeadraceError, match="If it does, write sentinels://"):
         app.by_name("tasks.one").enqueue(1)
 

@@ -23,7 +23,7 @@ from redis.crc import key_slot
 from redis.exceptions import MovedError
 
 from headrace import Concurrency, Every, Flow, Headrace, Unique
-from headrace.dashboard import Dashboard
+from headrace.dashboard import Dashboard, dashboard_site
 from headrace.dashboard.mounting import PAGES
 from headrace.errors import (
     DuplicateJob,
@@ -342,7 +342,7 @@ def test_a_worker_has_its_time_to_tell_stacks_while_a_shard_is_silent(
 ) -> None:
     """The time ran from before the look for the worker, which waits for a silent shard."""
     servers = [new_server() for _ in range(SHARDS)]
-    with Headrace(" ".join(server.url for server in servers), timeout=1) as app:
+    with Headrace(" ".join(server.url for server in servers), timeout=3) as app:
         client = app.client
         for keys in client.shards:
             client.run(consume.register(keys, "w1", 60_000_000, ["place", "host:7"]))
@@ -358,7 +358,7 @@ def test_a_worker_has_its_time_to_tell_stacks_while_a_shard_is_silent(
         monkeypatch.setattr("headrace.admin.workers.time", SimpleNamespace(sleep=answer))
         os.kill(servers[1].pid, signal.SIGSTOP)
         try:
-            assert app.workers.stacks("host:7", timeout=0.9) == []
+            assert app.workers.stacks("host:7", timeout=2.9) == []
         finally:
             os.kill(servers[1].pid, signal.SIGCONT)
 
@@ -565,7 +565,7 @@ def test_several_urls_are_several_servers(new_server: Callable[..., Server]) -> 
 
 def test_a_pause_holds_the_others_and_names_the_shard_that_is_away(new_server: Callable[..., Server]) -> None:
     servers = [new_server(append_only=True) for _ in range(SHARDS)]
-    with Headrace(" ".join(server.url for server in servers), timeout=1) as app:
+    with Headrace(" ".join(server.url for server in servers), timeout=3) as app:
         one_a_shard(add(app))
         servers[1].kill()
         with pytest.raises(StoreUnavailable, match=r"^shard 1 \(.* did not answer"):
@@ -599,8 +599,12 @@ async def test_lists_show_the_rest_while_a_shard_is_away(
         eventually(lambda: app.jobs.count("ready") == 3, 30)
 
 
-async def test_pages_show_the_rest_while_a_shard_is_silent(new_server: Callable[..., Server]) -> None:
+async def test_pages_show_the_rest_while_a_shard_is_silent(
+    new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A page gives up sooner than the store, so the shard was never known to be away, and each page was refused."""
+    monkeypatch.setattr(dashboard_site, "PATIENCE", 30.0)
+    monkeypatch.setattr(dashboard_site, "SILENCE", 4.0)
     servers = [new_server() for _ in range(SHARDS)]
     with Headrace(" ".join(server.url for server in servers), timeout=20) as app:
         jobs = one_a_shard(add(app))
@@ -619,7 +623,7 @@ async def test_pages_show_the_rest_while_a_shard_is_silent(new_server: Callable[
 def test_a_verb_on_many_jobs_says_of_each_whether_its_shard_is_away(new_server: Callable[..., Server]) -> None:
     """The error of one shard took the place of all replies, and jobs behind the first 500 were left out."""
     servers = [new_server() for _ in range(SHARDS)]
-    with Headrace(" ".join(server.url for server in servers), timeout=1) as app:
+    with Headrace(" ".join(server.url for server in servers), timeout=3) as app:
         ids = [job.id for job in one_a_shard(add(app), delay=600)]
         servers[1].kill()
         replies = app.jobs.apply("cancel", [*ids, "foo"])
@@ -701,7 +705,7 @@ def test_a_list_that_is_enqueued_again_while_its_shard_is_left_out_is_stored_onc
 ) -> None:
     """Jobs that may live anywhere leave such a shard; these may be stored there, so they wait for it."""
     servers = [new_server() for _ in range(SHARDS)]
-    with Headrace(" ".join(server.url for server in servers), timeout=1) as app:
+    with Headrace(" ".join(server.url for server in servers), timeout=3) as app:
         one_a_shard(add(app))
         before = app.jobs.count("ready")
         drawn = [(one.pack(), shard_of(one.drawn)) for one in map(app.tasks["noop"].job, range(100)) if one.pack()]
@@ -752,7 +756,7 @@ def test_a_new_store_is_made_whichever_shard_answers_first(new_server: Callable[
     for server in servers:
         server.owner.flushall()
     servers[0].kill()
-    with Headrace(urls, timeout=1) as app:
+    with Headrace(urls, timeout=3) as app:
         assert app.jobs.count("ready") == 0
         assert not [*servers[1].owner.scan_iter(), *servers[2].owner.scan_iter()]
         servers[0].start()

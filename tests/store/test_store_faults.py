@@ -184,13 +184,13 @@ def test_a_reset_connection_is_replaced(make: Make, proxy: Proxy, stage: Stage, 
 
 @pytest.mark.any_server
 def test_a_half_open_connection_ends_by_its_own_deadline(make: Make, proxy: Proxy, stage: Stage) -> None:
-    twin = make(proxy.url, timeout=2.0)
+    twin = make(proxy.url, timeout=4.0)
     twin.run(overviews.overview(stage.keys))
     proxy.mode = "swallow"
     begun = time.monotonic()
     with pytest.raises(errors.StoreUnavailable):
         twin.run(overviews.overview(stage.keys))
-    assert 1.9 < time.monotonic() - begun < 20
+    assert 3.9 < time.monotonic() - begun < 20
     proxy.mode = "pass"
     assert twin.run(overviews.overview(stage.keys)).now
 
@@ -198,7 +198,7 @@ def test_a_half_open_connection_ends_by_its_own_deadline(make: Make, proxy: Prox
 @pytest.mark.any_server
 def test_a_half_open_connection_is_left_for_a_new_one(make: Make, proxy: Proxy, stage: Stage) -> None:
     """A read's deadline is the whole time-out, so that a slow server is not asked twice; the next call is fine."""
-    twin = make(proxy.url, timeout=2.0)
+    twin = make(proxy.url, timeout=4.0)
     twin.run(overviews.overview(stage.keys))
     proxy.mode = "swallow"
     with pytest.raises(errors.StoreUnavailable):
@@ -212,7 +212,7 @@ def test_a_half_open_connection_is_left_for_a_new_one(make: Make, proxy: Proxy, 
 @pytest.mark.any_server
 def test_one_silent_connection_tells_of_all_that_are_idle(make: Make, proxy: Proxy, stage: Stage) -> None:
     """After a failover each of a web server's twenty would cost another call its time."""
-    twin, call = make(proxy.url, timeout=1), overviews.overview(stage.keys)
+    twin, call = make(proxy.url, timeout=3), overviews.overview(stage.keys)
     twin.run(call)
     proxy.delay = 0.1
     twin.at_once([call, call])
@@ -233,7 +233,7 @@ def test_a_master_that_says_nothing_more_is_asked_for_again_within_the_call(
     port = str(proxy.port)
     there = f"*2\r\n$9\r\n127.0.0.1\r\n${len(port)}\r\n{port}\r\n".encode()
     with stub(lambda words: there if words[0] == b"SENTINEL" else b"+OK\r\n") as sentinel:
-        twin = make(f"{sentinel.replace('redis', 'sentinel')}/jobs/0", timeout=2.0)
+        twin = make(f"{sentinel.replace('redis', 'sentinel')}/jobs/0", timeout=6.0)
         twin.run(overviews.overview(stage.keys))
         lost = itertools.count()
         proxy.lost_request = lambda _: next(lost) == 0
@@ -253,7 +253,7 @@ def test_a_waiters_half_open_connection_does_not_make_it_wait_for_ever(make: Mak
     thread = started(meddle)
     begun = time.monotonic()
     with pytest.raises(errors.StoreUnavailable):
-        twin.wait_final(claim.id, 6.0)
+        twin.wait_final(claim.id, 60.0)
     assert time.monotonic() - begun < 30
     thread.join(20)
     proxy.mode = "pass"

@@ -130,7 +130,7 @@ Reach = Callable[[Server], contextlib.AbstractContextManager[str]]
 
 def _patience(kind: type[HeadraceError]) -> float:
     """Seconds: few where they pass to the end, many where the answer is an error at once."""
-    return 20.0 if kind in (ServerError, UrlError) else 1.0
+    return 20.0 if kind in (ServerError, UrlError) else 3.0
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_a_caller_hears_what_it_waits_for(server: Server, reach: Reach, caplog: 
     def told() -> list[str]:
         return [record.message for record in caplog.records if record.name == "headrace.store"]
 
-    with reach(server) as url, Headrace(url, timeout=2.5) as app:
+    with reach(server) as url, Headrace(url, timeout=4) as app:
         with pytest.raises(StoreUnavailable):
             app.overview()
         (first,) = told()
@@ -191,7 +191,11 @@ def test_a_caller_hears_what_it_waits_for(server: Server, reach: Reach, caplog: 
         assert second.startswith(f"waiting for {url}")
 
 
-def test_a_caller_of_a_server_that_answers_hears_nothing(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_caller_of_a_server_that_answers_hears_nothing(
+    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A busy machine may take a second until it answers.
+    monkeypatch.setattr("headrace.store.reach.SILENCE", 60.0)
     before = set(threading.enumerate())
     with Headrace(server.tcp_url) as app:
         app.overview()
@@ -214,7 +218,7 @@ def test_a_first_connection_needs_no_thread(server: Server, monkeypatch: pytest.
 def test_a_command_says_what_it_waits_for(server: Server, tmp_path: Path) -> None:
     headrace = Program(tmp_path, None)
     with silent(server) as url:
-        said = headrace("jobs", "list", "--url", url, code=3, HEADRACE_TIMEOUT="2").err.splitlines()
+        said = headrace("jobs", "list", "--url", url, code=3, HEADRACE_TIMEOUT="5").err.splitlines()
         assert said[0] == f"waiting for {url}"
         assert len(said) == 2
         (only,) = headrace("jobs", "list", "--url", url, "--json", code=3, HEADRACE_TIMEOUT="2").err.splitlines()

@@ -44,7 +44,7 @@ def test_a_question_that_a_close_finds_on_its_way_is_answered(
     monkeypatch.setattr(EndListener, "_batch", told)
     monkeypatch.setattr(EndListener, "_round", answered)
     server = new_server(server_name, tcp=True)
-    with Proxy(server) as proxy, made(proxy.url, timeout=1) as app:
+    with Proxy(server) as proxy, made(proxy.url, timeout=4) as app:
         jobs, ended = enqueue(app, 2), list[str]()
 
         def wait(number: int) -> None:
@@ -119,5 +119,5 @@ sys.modules["late"] = Late()
 
 def test_a_finalizer_waits_for_no_end_while_the_interpreter_ends(url: str) -> None:
     """The thread that it left the question to did not run any more; nor did one that held the listener's lock."""
-    ended = subprocess.run([sys.executable, "-c", LATE, url], check=False, capture_output=True, text=True, timeout=30)
+    ended = subprocess.run([sys.executable, "-c", LATE, url], check=False, capture_output=True, text=True, timeout=100)
     assert (ended.stdout, ended.stderr) == ("ClosedError ClosedError WaitTimeout JobCancelled ", "")

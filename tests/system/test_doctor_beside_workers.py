@@ -182,7 +182,7 @@ KeyspaceDoctor._rest = lambda *known: time.sleep(0.05) or rest(*known)
 def test_a_failover_in_the_middle_of_a_repair_repairs_nothing_twice(
     new_server: NewServer, new_fleet: NewFleet, tmp_path: Path
 ) -> None:
-    primary = new_server(tcp=True, config={"repl-diskless-sync-delay": "0"})
+    primary = new_server(tcp=True)
     replica, keys, client = following(new_server, primary), Keys(), primary.client()
     with Proxy(primary) as proxy:
         fleet, headrace = new_fleet(proxy.url), Program(tmp_path, proxy.url)

@@ -21,7 +21,7 @@ LEASE = 3.0
 
 
 def following(new_server: NewServer, primary: Server) -> Server:
-    copy = new_server(tcp=True, config={"replicaof": f"127.0.0.1 {primary.port}", "repl-diskless-sync-delay": "0"})
+    copy = new_server(tcp=True, config={"replicaof": f"127.0.0.1 {primary.port}"})
     eventually(lambda: copy.owner.info("replication")["master_link_status"] == "up", 60, what="the replica's link")
     return copy
 
@@ -65,7 +65,7 @@ def test_a_failover_loses_no_job_that_was_confirmed(
     shards: int,
 ) -> None:
     monkeypatch.delenv("HEADRACE_SHARDS", raising=False)
-    primary = new_server(tcp=True, config={"repl-diskless-sync-delay": "0"})
+    primary = new_server(tcp=True)
     replicas = [following(new_server, primary) for _ in range(2)]
     with Proxy(primary) as proxy:
         fleet = new_fleet(f"{proxy.url}?shards={shards}", lease=LEASE, timeout=4.0, result_ttl=3600)

@@ -295,11 +295,21 @@ def odd_log() -> None:
     job.progress(0.5, "\udcff half")
 
 
+over = threading.Event()
+late: list[threading.Thread] = []
+
+
 @app.task
 def late_speaker() -> None:
     job = current_job()
-    thread = threading.Thread(target=lambda: (time.sleep(0.05), job.log("too late")))
-    thread.start()
+    late.append(threading.Thread(target=lambda: (over.wait(), job.log("too late"))))
+    late[0].start()
+
+
+@app.task
+def lets_speak() -> None:
+    over.set()
+    late[0].join()
 
 
 @app.task

@@ -304,7 +304,7 @@ def test_one_that_hangs_while_it_is_left_is_cut_and_the_others_have_their_turn(
     app.lifespan(first)
     app.lifespan(ahangs if kind == "async" else hangs)  # type: ignore[type-var]
     app.on_exit(lambda: say("exit"))
-    one = start(kind, app=app, exit_deadline=4.0)
+    one = start(kind, app=app, exit_deadline=10.0)
     one.noisy = True
     one.one(job(kind))
     assert one.leave() == 0
@@ -357,7 +357,7 @@ def test_each_on_an_event_loop_has_its_share_of_the_time_to_leave(start: Callabl
     app.lifespan(hangs)
     for _ in range(9):
         app.on_exit(lambda: None)
-    one = start("async", app=app, exit_deadline=4.0)
+    one = start("async", app=app, exit_deadline=12.0)
     one.noisy = True
     one.one(job("async"))
     assert one.leave() == 0

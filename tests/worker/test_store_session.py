@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import socket
-import threading
 import time
 from typing import Any
 
@@ -137,7 +136,7 @@ def test_the_end_of_a_sleep_that_the_server_never_saw_is_waited_for_as_long_as_a
             return b"BZPOPMIN" in data
 
         proxy.lost_request = is_lost
-        loop = Loop(proxy.url, namespace, patience=0.3)
+        loop = Loop(proxy.url, namespace, patience=2.0)
         exchange = loop.exchange
         eventually(lambda: loop.turn() or exchange.idle)
         exchange.arm([loop.keys.wake("default")], loop.step("claim"))
@@ -145,7 +144,7 @@ def test_the_end_of_a_sleep_that_the_server_never_saw_is_waited_for_as_long_as_a
         # The sleep itself would be over after two minutes.
         eventually(lambda: loop.turn() or "claim" in loop.answered)
         assert exchange.armed is None
-        assert 1 < sum(b"UNBLOCK" in data for data in asked) < 100
+        assert 1 < sum(b"UNBLOCK" in data for data in asked) < 1000
         loop.close()
 
 
@@ -187,14 +186,12 @@ def test_what_came_while_the_process_was_stopped_is_seen_before_anything_counts_
         while time.monotonic() < end:
             pass
 
-    before = signal.signal(signal.SIGUSR1, stopped)
-    timer = threading.Timer(0.02, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
-    timer.start()
+    before = signal.signal(signal.SIGALRM, stopped)
     try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
         assert watched.select(0.08, 0.0) == [bool]
     finally:
-        timer.join()
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGALRM, before)
         for one in (here, there, watched.all, watched.urgent):
             one.close()
 
