@@ -96,7 +96,7 @@ class Program:
         self.directory = directory
         self.own = own
         self.prelude = ""
-        self.environment = {**os.environ, "COLUMNS": "80", "HEADRACE_TIMEOUT": "5"}
+        self.environment = {**os.environ, "COLUMNS": "80", "HEADRACE_TIMEOUT": "15"}
         if url is not None:
             self.environment["HEADRACE_URL"] = url
         self.write("tasks", TASKS)

@@ -23,15 +23,19 @@ def executable() -> str | None:
     return named or next(filter(None, map(shutil.which, NAMES)), None)
 
 
+# Seconds after which a store that does not answer counts as away; a page may take five.
+PATIENT = "from headrace.dashboard import dashboard_site; dashboard_site.SILENCE = 5.0"
+
+
 @contextmanager
-def served(url: str, directory: Path, *options: str) -> Iterator[str]:
+def served(url: str, directory: Path, *options: str, prelude: str = PATIENT) -> Iterator[str]:
     """``headrace dashboard`` on a port of its own; yields its address without a slash at the end."""
     said = directory / "dashboard.txt"
     environ = os.environ | {"HEADRACE_URL": url, "HEADRACE_DASHBOARD_TOKEN": TOKEN}
     with said.open("w") as out:
         process = headrace(
             environ, "dashboard", "--listen", "0", *options,
-            purpose="command", stdout=out, stderr=out, directory=directory,
+            purpose="command", prelude=prelude, stdout=out, stderr=out, directory=directory,
         )  # fmt: skip
 
     with announced(process, said, r"dashboard (http://\S+)/\n") as address:

@@ -77,7 +77,7 @@ def away(
     server = new_server(tcp=True)
     with Proxy(server) as proxy, Headrace(server.url) as app:
         app.queues["mail"].pause()
-        with chromium.served(proxy.url, tmp_path) as base:
+        with chromium.served(proxy.url, tmp_path, prelude="") as base:
             yield proxy, Store(None, base)  # type: ignore[arg-type]
 
 

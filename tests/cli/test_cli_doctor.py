@@ -103,25 +103,27 @@ def cut_a_replica_off(server: Server) -> None:
     make_a_replica(server)
 
 
+def answers(server: Server, word: str) -> bool:
+    """Whether it answers with an error of this word."""
+    try:
+        server.owner.get("x")
+    except redis.RedisError as error:
+        return word in str(error).upper()
+    return False
+
+
 def have_it_load(server: Server) -> None:
     server.owner.mset({f"other:{n}": n for n in range(6000)})
     server.owner.save()
     server.kill()
     server.load_slowly(5_000)
-
-
-def held(server: Server) -> bool:
-    try:
-        server.owner.get("x")
-    except redis.RedisError as error:
-        return "BUSY" in str(error).upper()
-    return False
+    eventually(lambda: answers(server, "LOADING"))
 
 
 def hold_it_up(server: Server) -> None:
     # Its connection ends with the server.
     server.owner.connection_pool.get_connection().send_command("EVAL", "while true do end", 0)
-    eventually(lambda: held(server))
+    eventually(lambda: answers(server, "BUSY"))
 
 
 def leave_no_room(server: Server) -> None:
@@ -171,7 +173,7 @@ def test_the_doctor_names_what_a_server_answers_and_what_to_do(
 
 
 def test_a_server_that_is_away_cannot_be_looked_at(tmp_path: Path) -> None:
-    assert "refused" in Commands(tmp_path, "redis://127.0.0.1:1/0")("doctor", code=2).err
+    assert "refused" in Commands(tmp_path, "redis://127.0.0.1:1/0")("doctor", code=2, HEADRACE_TIMEOUT="1").err
 
 
 def test_a_server_of_several_is_named_that_is_away_or_unsound(

@@ -207,7 +207,7 @@ def test_faults_as_json(headrace: Commands) -> None:
         (("jobs", "list", "--nope"), "NoSuchOption", 2),
         (("jobs", "list", "--url", "unix:///absent"), "StoreUnavailable", 3),
     ):
-        fault = json.loads(headrace(*arguments, "--json", code=code).err)
+        fault = json.loads(headrace(*arguments, "--json", code=code, HEADRACE_TIMEOUT="5").err)
         assert (fault["type"], fault["exit"]) == (kind, code)
         assert fault["error"]
 
@@ -229,6 +229,7 @@ socket.getaddrinfo = unknown
 
 def test_servers_that_cannot_be_used(headrace: Commands, new_server: Callable[..., Server]) -> None:
     headrace.prelude = NO_NAME_SERVER
+    headrace.environment["HEADRACE_TIMEOUT"] = "5"
     locked = new_server(password="open-sesame")
     wrong = locked.url.replace("open-sesame", "guessed-wrong")
     evicting = new_server(config={"maxmemory-policy": "allkeys-lru"})

@@ -43,7 +43,9 @@ handle = embedded.attach(sys.argv[1], idle_timeout=0)
 print(handle.url, flush=True)
 sys.stdin.readline()
 handle.revive()
-print(embedded.status(sys.argv[1]).pid, flush=True)
+while (seen := embedded.status(sys.argv[1])).health == "silent":
+    pass
+print(seen.pid, flush=True)
 sys.stdin.read()
 """
 

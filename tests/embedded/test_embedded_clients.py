@@ -22,7 +22,7 @@ from tests.program import Program, Worker
 
 @pytest.fixture
 def app(tmp_path: Path) -> Headrace:
-    return Headrace(dir=str(tmp_path / "private"), embedded_idle_timeout=0.1)
+    return Headrace(dir=str(tmp_path / "private"), embedded_idle_timeout=0.1, timeout=30)
 
 
 def kill_everything(directory: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_worker_and_a_program_start_a_killed_server_and_lose_no_job(project: P
     directory = project.directory / ".headrace"
     worker = Worker(project.start("worker", "tasks:app", "--processes", "1"))
     try:
-        with Headrace(dir=str(directory)) as producer:
+        with Headrace(dir=str(directory), timeout=30) as producer:
             jobs = [producer.by_name("tasks.add").enqueue(0)]
             for n in range(1, 4):
                 old = embedded.status(directory).pid
@@ -90,7 +90,7 @@ def test_programs_of_a_directory_that_was_removed_come_together_on_one_server(pr
     directory = project.directory / ".headrace"
     worker = Worker(project.start("worker", "tasks:app", "--processes", "1"))
     try:
-        with Headrace(dir=str(directory)) as producer:
+        with Headrace(dir=str(directory), timeout=30) as producer:
             assert producer.by_name("tasks.add").enqueue(1).result(timeout=60) == 2
             old = embedded.status(directory).pid
             remove(directory)
@@ -114,14 +114,14 @@ def test_an_asynchronous_client_follows_to_the_new_server(tmp_path: Path, caplog
     directory = tmp_path / "private"
 
     async def story() -> None:
-        app = Headrace(dir=str(directory), embedded_idle_timeout=0.1)
+        app = Headrace(dir=str(directory), embedded_idle_timeout=0.1, timeout=30)
         await app.by_name("tasks.later").aenqueue(1)
         old = embedded.status(directory).pid
         await asyncio.to_thread(remove, directory)
         eventually(lambda: not psutil.pid_exists(old or 0), what="the end of the server that lost its directory")
         with embedded.attach(directory, idle_timeout=0.1):
             job = await app.by_name("tasks.later").aenqueue(1)
-            with Headrace(dir=str(directory)) as newcomer:
+            with Headrace(dir=str(directory), timeout=30) as newcomer:
                 assert newcomer.jobs.get(job.id).state == "ready"
         await app.aclose()
 

@@ -483,7 +483,7 @@ def test_a_stop_gives_shutdown_timeout_and_then_kills(make: Make, kind: str, blo
     waiting = pool.submit(chores.double, 1)
     threading.Timer(0.1, release.touch).start()
     began = time.monotonic()
-    pool.stop(shutdown_timeout=3)
+    pool.stop(shutdown_timeout=6)
     assert time.monotonic() - began < 30
     assert quick.result(0) == "released"
     assert waiting.cancelled()

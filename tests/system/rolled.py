@@ -134,5 +134,5 @@ class Rolled:
         self.app.close()
 
 
-def result(job: Job[Any], timeout: float = 20) -> Any:
+def result(job: Job[Any], timeout: float = 60) -> Any:
     return job.result(timeout=timeout)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from headrace.worker import supervisor
 from headrace.worker.child_process import Terminal
+from headrace.worker.dispatcher import core, job_stops, remote_control
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.supervisor import Supervisor
 from headrace.worker.worker_options import WorkerOptions, parse_queues
@@ -36,6 +37,9 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     supervisor.SAME_SIGNAL = float(os.environ.get("HR_SAME_SIGNAL", supervisor.SAME_SIGNAL))
     supervisor.LAST_SILENCE = float(os.environ.get("HR_LAST_SILENCE", supervisor.LAST_SILENCE))
+    job_stops.SHOW = float(os.environ.get("HR_SHOW", job_stops.SHOW))
+    remote_control.WAIT = float(os.environ.get("HR_STACKS_WAIT", remote_control.WAIT))
+    core.CLEAN_UP = float(os.environ.get("HR_CLEAN_UP", core.CLEAN_UP))
     given = json.loads(os.environ.get("HR_OPTIONS", "{}"))
     refuse_forks(Path(os.environ.get("HR_FULL", os.devnull + "/none")))
     given["queues"] = parse_queues(given.pop("queues", "default"))

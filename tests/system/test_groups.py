@@ -52,7 +52,7 @@ def test_a_frozen_job_ends_at_its_hard_limit_with_all_that_it_started_and_nothin
 ) -> None:
     worker = fleet.worker(kinds="fork", forks=2)
     dispatcher = worker.dispatcher()
-    job = fleet.enqueue("fork.children", str(tmp_path / "pids"), 3, timeout=5)
+    job = fleet.enqueue("fork.children", str(tmp_path / "pids"), 3, timeout=10)
     fleet.until((tmp_path / "pids").exists)
     started = [psutil.Process(int(pid)) for pid in (tmp_path / "pids").read_text().split()]
     frozen = psutil.Process(fleet.ledger.starts(job.id)[0].pid)

@@ -169,7 +169,7 @@ def test_each_event_reaches_one_of_several_workers_and_is_kept_while_none_runs(s
 
 
 BAD = """
-own_tasks.HOOK_TIMEOUT = 2.0
+own_tasks.HOOK_TIMEOUT = 2.5
 
 @app.on("failed")
 def raises(events):
@@ -209,7 +209,7 @@ def good(events):
 
 
 def test_a_hook_that_raises_hangs_or_kills_is_called_three_times_and_harms_nothing(stage: Stage) -> None:
-    stage.program.environment["HEADRACE_KILL_TIMEOUT"] = "0.5"
+    stage.program.environment["HEADRACE_KILL_TIMEOUT"] = "1"
     worker = stage.start(BAD)
     stage.held("raises", "always", "hangs", "swallows", "kills", "good")
     first = stage.fail("first")
@@ -327,7 +327,6 @@ def waits(events):
 def test_a_call_whose_runner_is_killed_loses_no_event(stage: Stage) -> None:
     hold = stage.program.directory / "hold"
     hold.touch()
-    stage.program.environment["HEADRACE_LEASE"] = "3"
     stage.start(HELD)
     stage.held("waits")
     job = stage.fail()

@@ -28,7 +28,7 @@ def call(account: str, number: int) -> int:
     with open("notes", "a") as file:
         file.write(f"{account} {number}\\n")
     if account == "x" and not Path("ok").exists():
-        raise RateLimited("account", after=5)
+        raise RateLimited("account", after=10)
     return number
 
 @app.task(limits=[account], retries=0)

@@ -33,7 +33,8 @@ def fails(job: Job[Any], match: str) -> Record:
 
 
 def test_time_limits_end_code_of_each_manner(fleet: Fleet) -> None:
-    fleet.worker(kinds=ALL)
+    # What is killed has time to write where it was, and before that, that it caught its soft limit.
+    fleet.worker(kinds=ALL, environ={"HR_SHOW": "2.5"})
     # It catches each Exception. A limit is an error like others, and may be retried.
     for job in [fleet.enqueue(f"{kind}.swallow", 30, timeout=1, hard_timeout=25, retries=1) for kind in KINDS]:
         record = fails(job, "SoftTimeLimit")
@@ -77,17 +78,18 @@ def test_mates_of_a_killed_job_are_handed_back(fleet: Fleet, tmp_path: Path) -> 
 
 def test_a_job_that_lets_nothing_else_run_for_two_leases_runs_once(server: Server, new_fleet: NewFleet) -> None:
     """Code that holds the interpreter, or the event loop: the lease is kept by another process."""
-    fleet = new_fleet(server.url, lease=6.0)
+    fleet = new_fleet(server.url, lease=9.0)
     fleet.worker(kinds=ALL)
     fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(task, 13.2) for task in ("process.hog", "fork.hog", "thread.hog", "async.block")]
+    jobs = [fleet.enqueue(task, 19.0) for task in ("process.hog", "fork.hog", "thread.hog", "async.block")]
     for job in jobs:
-        assert job.result(timeout=60) == 13.2
+        assert job.result(timeout=60) == 19.0
         assert len(fleet.ledger.starts(job.id)) == 1
         assert job.refresh().attempt == 1
 
 
 def test_jobs_are_cancelled_before_they_start_and_while_they_run(fleet: Fleet) -> None:
+    fleet.settings["kill_timeout"] = 5.0
     waiting = [fleet.enqueue(f"{kind}.add", 1, 1) for kind in KINDS]
     assert {job.cancel() for job in waiting} == {State.CANCELLED}
     fleet.worker(kinds=ALL)

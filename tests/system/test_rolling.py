@@ -56,7 +56,7 @@ def test_the_parent_stays_while_workers_change_and_nothing_is_suspended(rolled: 
     rolled.hup(worker)
     rolled.code(4)
     (tmp_path / "go").touch()
-    eventually(lambda: len(rolled.claims(worker)) == 3, 60)
+    eventually(lambda: len(rolled.claims(worker)) == 3, 150)
     assert result(rolled.enqueue("nap", 0)) == 4
     assert rolled.serving(worker) == rolled.claims(worker)[-1]
     assert worker.stop() == 0

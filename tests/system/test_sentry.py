@@ -194,7 +194,7 @@ def test_errors_before_the_last_are_reported_when_they_were_asked_for(
 
 def test_a_start_that_is_stopped_is_no_error(program: Program) -> None:
     waits = program.directory / "waits"
-    worker = Worker(program.start("worker", "tasks:app", "--processes", "1", "--shutdown-timeout", "5s"))
+    worker = Worker(program.start("worker", "tasks:app", "--processes", "1", "--shutdown-timeout", "10s"))
     try:
         with Headrace(program.environment["HEADRACE_URL"]) as app:
             job = app.by_name("tasks.waits").enqueue()

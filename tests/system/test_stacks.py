@@ -19,8 +19,9 @@ from tests.system.fleet import Fleet
 
 pytestmark = pytest.mark.system
 
-
 KINDS = ("process", "fork", "thread")
+# Runners have more time to write their stacks.
+PATIENT = {"HR_STACKS_WAIT": "2"}
 
 
 def test_runners_of_each_kind_tell_what_they_do_and_go_on(fleet: Fleet, tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ async def _asked(url: str, name: str) -> list[RunnerStacks]:
 
 
 def test_all_who_ask_at_once_are_answered_and_a_worker_that_does_not_answer_is_named(fleet: Fleet) -> None:
-    worker = fleet.worker(processes=1)
+    worker = fleet.worker(processes=1, environ=PATIENT)
 
     async def ask_all() -> list[list[RunnerStacks]]:
         return await asyncio.gather(*(_asked(fleet.url, worker.place) for _ in range(3)))
@@ -61,7 +62,7 @@ def test_all_who_ask_at_once_are_answered_and_a_worker_that_does_not_answer_is_n
     assert [one.kind for one in first] == ["process"]
     assert [[(one.pid, one.place) for one in found] for found in others] == [[(first[0].pid, 0)]] * 2
     # Code that holds the interpreter is seen, too.
-    job = fleet.enqueue("process.hog", 6.0)
+    job = fleet.enqueue("process.hog", 20.0)
     fleet.started(job)
     (found,) = asyncio.run(_asked(fleet.url, worker.place))
     assert " in hog" in found.text
@@ -84,7 +85,7 @@ def _all(fleet: Fleet, place: str, count: int) -> list[RunnerStacks]:
 
 
 def test_the_dashboard_shows_those_of_a_job_and_of_a_worker(fleet: Fleet, tmp_path: Path) -> None:
-    worker = fleet.worker(processes=2)
+    worker = fleet.worker(processes=2, environ=PATIENT)
     gate = tmp_path / "open"
     job = fleet.enqueue("process.gate", str(gate))
     fleet.started(job)

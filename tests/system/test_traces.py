@@ -303,7 +303,7 @@ def test_delayed_jobs_and_one_of_many_begin_traces_that_link_to_their_sender(
 
 def test_a_start_that_is_stopped_is_no_error(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
     waits = headrace.directory / "waits"
-    worker = Worker(headrace.start("worker", "tasks:app", "--processes", "1", "--shutdown-timeout", "5s"))
+    worker = Worker(headrace.start("worker", "tasks:app", "--processes", "1", "--shutdown-timeout", "10s"))
     try:
         job = app.by_name("tasks.wait").enqueue()
         eventually(waits.exists, 60)

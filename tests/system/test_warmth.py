@@ -148,7 +148,7 @@ def test_no_runner_that_left_is_waited_for(headrace: Program, app: Headrace) -> 
     """Its socket's end and its death come in any order, often in the same turn of the dispatcher's loop."""
     app.enqueue_many(app.by_name("tasks.add").job(n) for n in range(100))
     said = headrace("worker", "tasks:app", "--burst", "--processes", "16").err
-    assert "do not leave" not in said
+    assert "runners that do not exit" not in said
 
 
 LARGE = """

@@ -151,7 +151,7 @@ def test_a_store_that_is_away_is_a_failed_scrape(
     headrace: Program, worker: Callable[..., Worker], new_server: Callable[..., Server]
 ) -> None:
     server = new_server(append_only=True)
-    headrace.environment |= {"HEADRACE_URL": server.url}
+    headrace.environment |= {"HEADRACE_URL": server.url, "HEADRACE_TIMEOUT": "5"}
     one = worker("--metrics", "0")
     assert "headrace_workers" in ask(url_of(one))
     server.kill()

@@ -50,7 +50,8 @@ def _has_become_the_worker(pid: int) -> bool:
 
 
 MOMENTS: dict[str, Callable[[int, Path], bool]] = {
-    "its options are read": lambda pid, _: _blocks(pid, signal.SIGINT),
+    # Until its new interpreter lets signals in, so that a late look finds that one.
+    "its options are read": lambda pid, _: _blocks(pid, signal.SIGINT) or _has_become_the_worker(pid),
     "its interpreter starts again": lambda pid, _: _has_become_the_worker(pid),
     "the application is imported": lambda _, directory: (directory / "began").exists(),
 }
