@@ -169,14 +169,6 @@ def test_a_thousand_faults_are_found_under_load_and_nothing_else(new_server: New
         assert {starts[id] for id in planted.sound} == {1}
 
 
-SLOWLY = """
-import time
-from headrace.admin.doctor import KeyspaceDoctor
-rest = KeyspaceDoctor._rest
-KeyspaceDoctor._rest = lambda *known: time.sleep(0.05) or rest(*known)
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_failover_in_the_middle_of_a_repair_repairs_nothing_twice(
@@ -187,7 +179,6 @@ def test_a_failover_in_the_middle_of_a_repair_repairs_nothing_twice(
     with Proxy(primary) as proxy:
         fleet, headrace = new_fleet(proxy.url), Program(tmp_path, proxy.url)
         headrace.environment["HEADRACE_LEASE"] = "3"
-        headrace.prelude = SLOWLY
         ids = [job.id for job in fleet.enqueue_many("process.add", [(1, 2)] * 4000)]
         client.zrem(keys("ready:default"), *ids)
         client.wait(1, 60_000)
@@ -205,7 +196,6 @@ def test_a_failover_in_the_middle_of_a_repair_repairs_nothing_twice(
         replica.owner.execute_command("REPLICAOF", "NO", "ONE")
         proxy.lead_to(replica.port)
         repair.wait(100)
-        headrace.prelude = ""
         assert replica.client().zcard(keys("ready:default"))
         assert "nothing is wrong" in headrace("doctor", "keyspace", "--repair", "--yes").out
         assert replica.client().zcard(keys("ready:default")) == len(ids)
