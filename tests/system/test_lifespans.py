@@ -211,12 +211,12 @@ def test_no_limit_of_a_job_runs_while_its_runner_leaves(
     code = "yield {}\n    note('leaves')\n    until('up')\n    note('left')\n"
     worker("--forks", "1", text=f"{CODE}{PATIENT}\n@app.lifespan(kind='fork')\ndef slow():\n    {code}")
     for _ in range(3):
-        job = app.by_name("tasks.fork", timeout=2, hard_timeout=2.5).enqueue()
+        job = app.by_name("tasks.fork", timeout=5, hard_timeout=5.5).enqueue()
         job.result(timeout=60)
         assert job.refresh().attempt == 1
     eventually(lambda: len(notes(headrace)) == 3, 60)
     # The hard limit of the job that ended last would be over.
-    limit = time.monotonic() + 2.5
+    limit = time.monotonic() + 5.5
     eventually(lambda: time.monotonic() > limit, 60)
     (headrace.directory / "up").touch()
     eventually(lambda: [word for word, _ in notes(headrace)].count("left") == 3, 60)

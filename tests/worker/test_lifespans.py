@@ -317,7 +317,7 @@ def test_one_that_hangs_while_it_is_left_for_another_that_cannot_be_entered_is_c
     start: Callable[..., Runner], app: Headrace, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the runner would neither work nor be replaced, and nobody would be told why."""
-    monkeypatch.setattr(module, "PATIENCE", 1.0)
+    monkeypatch.setattr(module, "PATIENCE", 3.0)
 
     def refuses() -> Iterator[None]:
         raise ConnectionError("no database")
