@@ -197,7 +197,7 @@ def test_while_the_server_is_away_readers_go_without_at_once(
             write()
     server.start()
     eventually(lambda: cache.statistics().healthy)
-    other.set("a", 3)
+    cache.set("a", 3)
     eventually(lambda: kept(cache, "a", 3))
     server.kill()
     app.close()

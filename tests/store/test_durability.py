@@ -434,7 +434,7 @@ def test_a_server_that_never_syncs_confirms_nothing_and_is_told_why(new_server: 
     server = new_server(append_only=True, config={"appendfsync": "no"})
     app = make(server.url, durability="fsync")
     hasten(app)
-    with pytest.raises(NotConfirmed, match=r"write it to its disk \(with appendfsync no it never tells\)"):
+    with pytest.raises(NotConfirmed, match=r"write it to its disk \(with appendfsync no it never confirms that\)"):
         work(app).enqueue()
 
 

@@ -67,13 +67,13 @@ def reasons(*flags: str) -> list[str]:
     return list(row["reasons"])
 
 
-def stays(*expected: str, ready: bool | None = None, leases: float = 3) -> None:
-    """For so many leases the worker is healthy, and ready or not where that is given."""
+def stays(*expected: str, ready: bool, leases: float = 3) -> None:
+    """For so many leases the worker is healthy, and ready or not."""
     until = time.monotonic() + leases * float(LEASE)
 
     def later() -> bool:
         assert reasons() == list(expected)
-        assert ready in (None, is_ready())
+        assert is_ready() is ready
         return time.monotonic() > until
 
     eventually(later, 60, every=0.2)
@@ -156,8 +156,7 @@ def test_a_server_that_is_full_a_replica_or_away_leaves_a_worker_healthy(
     client = server.client()
     client.config_set("maxmemory", 1)
     # A full one still keeps leases, and lets jobs that are stored start.
-    stays()
-    eventually(is_ready, 60)
+    stays(ready=True)
     client.config_set("maxmemory", 0)
     client.replicaof("127.0.0.1", 1)
     eventually(lambda: not is_ready(), 60)

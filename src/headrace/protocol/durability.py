@@ -167,7 +167,7 @@ class Confirmer:
     def _check(self, wanted: Durability, ids: Sequence[str], counts: Sequence[int]) -> None:
         lacks = list[str]()
         if wanted.fsync and not counts[0]:
-            lacks.append("it did not write it to its disk (with appendfsync no it never tells)")
+            lacks.append("it did not write it to its disk (with appendfsync no it never confirms that)")
         if counts and counts[-1] < wanted.replicas:
             lacks.append(f"{counts[-1]} of {wanted.replicas} replicas confirmed it")
         if lacks:
